@@ -3,63 +3,15 @@
 
 mod support;
 
-use bytes::{BufMut, Bytes, BytesMut};
 use hustings_core::{ApplyVersion, Member, NodeId, Role};
 use hustings_node::{ClusterSecret, NodeConfig, discover};
 use prost::Message as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use support::{Troupe, free_addresses, in_time, propose, run, until, url_of};
+use support::greeting::{BOOTS_MAX, CHALLENGE, Greeting, PROOF, REFUSAL, framed, hello};
+use support::{Troupe, free_addresses, in_time, propose, run, secret, until, url_of};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-/// The fields of a greeting that a stranger fills in.
-#[derive(Clone, PartialEq, prost::Message)]
-struct Greeting {
-    #[prost(uint32, tag = "1")]
-    version: u32,
-    #[prost(uint32, tag = "2")]
-    kind: u32,
-    #[prost(uint64, tag = "3")]
-    cluster_id: u64,
-    #[prost(uint64, tag = "4")]
-    from: u64,
-    #[prost(uint64, tag = "5")]
-    to: u64,
-    #[prost(string, tag = "6")]
-    protocol: String,
-    #[prost(uint64, tag = "7")]
-    boots: u64,
-    #[prost(string, tag = "9")]
-    text: String,
-    #[prost(uint32, tag = "15")]
-    version_min: u32,
-    #[prost(uint64, tag = "16")]
-    process: u64,
-    #[prost(bytes = "bytes", tag = "18")]
-    proof: Bytes,
-}
-
-/// A hello that says more is no hello.
-const BOOTS_MAX: u64 = 1 << 55;
-
-const HELLO: u32 = 1;
-const REFUSAL: u32 = 3;
-const CHALLENGE: u32 = 4;
-const PROOF: u32 = 5;
-
-fn hello(from: u64, to: NodeId) -> Greeting {
-    let (version, protocol) = (2, "raft".to_string());
-    Greeting { version, version_min: 2, kind: HELLO, cluster_id: 7, from, to: to.0, protocol, ..Greeting::default() }
-}
-
-fn framed(payload: &[u8]) -> BytesMut {
-    let mut frame = BytesMut::new();
-    frame.put_u32_le(payload.len() as u32);
-    frame.put_u32_le(crc32c::crc32c(payload));
-    frame.put_slice(payload);
-    frame
-}
 
 async fn say(stream: &mut TcpStream, greeting: &Greeting) {
     let bytes = [&b"hustings"[..], &framed(&greeting.encode_to_vec())].concat();
@@ -88,10 +40,6 @@ async fn is_refused(address: SocketAddr, greeting: Greeting, because: &str) {
     assert_eq!(rest, [], "nothing follows a refusal");
 }
 
-fn secret() -> ClusterSecret {
-    ClusterSecret::new(b"known to the members of this story", Path::new("story")).expect("it is long enough")
-}
-
 /// Three nodes that know the secret.
 fn start_secret(troupe: &mut Troupe, ids: &[NodeId]) {
     for id in ids {
@@ -109,10 +57,10 @@ async fn a_stranger_with_an_id_of_its_own_gets_no_link() {
     let term = troupe.handle(leader).status().term;
     for stranger in [4, 9, u64::MAX] {
         for (id, address) in &troupe.addresses {
-            is_refused(*address, hello(stranger, *id), "has not heard of a member").await;
+            is_refused(*address, hello("raft", stranger, *id), "has not heard of a member").await;
         }
     }
-    is_refused(troupe.addresses[&leader], hello(leader.0, leader), "two nodes run as").await;
+    is_refused(troupe.addresses[&leader], hello("raft", leader.0, leader), "two nodes run as").await;
     assert_eq!(propose(troupe.handle(leader), "x").await, 1);
     assert_eq!(troupe.handle(leader).status().term, term, "no term moved");
 }
@@ -127,7 +75,7 @@ async fn whoever_does_not_know_the_secret_locks_no_member_out() {
     let leader = troupe.leader().await;
     for id in &ids[..2] {
         let mut stream = TcpStream::connect(troupe.addresses[id]).await.expect("it listens");
-        say(&mut stream, &Greeting { boots: BOOTS_MAX, ..hello(ids[2].0, *id) }).await;
+        say(&mut stream, &Greeting { boots: BOOTS_MAX, ..hello("raft", ids[2].0, *id) }).await;
         let challenge = hear(&mut stream).await;
         assert_eq!((challenge.kind, challenge.from, challenge.text.as_str()), (CHALLENGE, 0, ""), "nothing of itself");
         say(&mut stream, &Greeting { version: 2, kind: PROOF, proof: vec![7; 32].into(), ..Greeting::default() }).await;

@@ -23,6 +23,7 @@ pub fn command() -> Command {
         ),
     )
     .arg(number("nodes", "3", "Voters"))
+    .arg(number("learners", "0", "Learners, which receive the log and do not vote"))
     .arg(number("terms", "1", "No term above this"))
     .arg(number("crashes", "0", "Crashes, all members together"))
     .arg(number("proposals", "0", "Proposals"))
@@ -64,6 +65,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     };
     let bounds = Bounds {
         nodes: number("nodes"),
+        learners: number("learners"),
         terms: number("terms"),
         crashes: small("crashes")?,
         proposals: small("proposals")?,
@@ -77,8 +79,11 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         states_max: number("states"),
         bytes_max: number("memory") << 20,
     };
-    if !(1..=9).contains(&bounds.nodes) {
-        return Err(Exit::with(Code::Usage, "--nodes is 1 to 9: beyond, nothing can be explored"));
+    if !bounds.has_members_to_explore() {
+        return Err(Exit::with(
+            Code::Usage,
+            "--nodes and --learners are 1 to 9 together, with one voter at least: beyond, nothing can be explored",
+        ));
     }
     let flags = subject.flags();
     let jobs = usize::try_from(number("jobs"))?;
@@ -140,12 +145,12 @@ impl Checking<'_> {
                 json!({ "property": violation.property, "what": violation.what, "trace": trace.steps, "end": trace.end })
             });
             let object = json!({
-                "protocol": self.subject.protocol, "nodes": self.bounds.nodes, "terms": self.bounds.terms,
+                "protocol": self.subject.protocol, "nodes": self.bounds.nodes, "learners": self.bounds.learners, "terms": self.bounds.terms,
                 "crashes": self.bounds.crashes, "proposals": self.bounds.proposals, "rings": self.bounds.rings,
                 "link": self.bounds.link, "states": found.states, "transitions": found.transitions, "depth": found.depth,
                 "complete": found.incomplete.is_none() && found.violation.is_none(), "seconds": micros / 1e6,
                 "micros_per_state": per_state, "bytes_per_state": bytes_per_state, "members": found.stored.0,
-                "letters": found.stored.1, "sometimes": sometimes, "eventually": found.eventually, "violation": violation,
+                "messages": found.stored.1, "sometimes": sometimes, "eventually": found.eventually, "violation": violation,
             });
             println!("{object}");
             return;

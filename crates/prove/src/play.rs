@@ -140,7 +140,7 @@ pub(crate) fn draw_trace<P: Protocol>(
     let run = Run {
         subject: subject.flags(),
         packs_terms: P::SLOTS == Slots::Independent,
-        nodes: bounds.nodes,
+        nodes: bounds.nodes + bounds.learners,
         end,
         journal: &replayed.tracing.journal,
         recording: Some(&replayed.tracing.recording),

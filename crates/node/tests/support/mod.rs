@@ -2,14 +2,16 @@
 
 #![allow(dead_code, reason = "each test file uses its own part of the support")]
 
+pub mod greeting;
+
 use bytes::{Buf, Bytes};
 use hustings_core::replica::Policy;
 use hustings_core::{ApplyVersion, ClusterId, Limits, Lsn, Member, Membership, NodeId, SnapshotError, StateMachine};
-use hustings_node::{Handle, Node, NodeConfig, NodeStatus, PeerTls, StartError};
+use hustings_node::{ClusterSecret, Handle, Node, NodeConfig, NodeStatus, PeerTls, StartError};
 use hustings_raft::{Options, Raft};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -138,6 +140,11 @@ pub fn free_addresses(count: u64) -> Vec<SocketAddr> {
 
 pub fn url_of(address: SocketAddr) -> String {
     format!("http://{address}")
+}
+
+/// The secret that all members of a story know.
+pub fn secret() -> ClusterSecret {
+    ClusterSecret::new(b"known to the members of this story", Path::new("story")).expect("it is long enough")
 }
 
 /// Name of a member: `m` and its id.

@@ -6,7 +6,7 @@ use hustings_core::protocol::LinkState;
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, ReplicaMessage, Request};
 use hustings_core::{
-    Cluster, Durable, EntryKind, Lsn, NodeId, Protocol, Record, Replica, Role, Slots, SnapshotError, StateMachine, Term,
+    Durable, EntryKind, Lsn, NodeId, Protocol, Record, Replica, Role, Slots, SnapshotError, StateMachine, Term,
 };
 use hustings_properties::Violation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,7 +182,7 @@ impl<P: Protocol> Member<P> {
 
     fn birth(&self, bounds: &Bounds, options: &P::Options) -> Birth<P, Ledger> {
         Birth {
-            cluster: Cluster::of(bounds.nodes, self.id.0),
+            cluster: bounds.cluster(self.id),
             options: options.clone(),
             recovered: self.durable.clone(),
             machine: Ledger::default(),

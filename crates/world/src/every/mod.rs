@@ -34,11 +34,16 @@ pub use explore::{Found, Progress, Trace, explore};
 pub use local::Ledger;
 pub use replay::{Replayed, bounds_of, header, replay};
 
+use hustings_core::{Cluster, Membership, NodeId};
+use std::sync::Arc;
+
 /// Bounds of an exhaustive search: what may happen, and how often.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Bounds {
     /// Number of voters.
     pub nodes: u64,
+    /// Number of learners, which receive the log and do not vote; their ids follow those of the voters.
+    pub learners: u64,
     /// Greatest term: a step that leads above it is not taken.
     pub terms: u64,
     /// Crashes, all members together.
@@ -68,6 +73,7 @@ impl Default for Bounds {
     fn default() -> Bounds {
         Bounds {
             nodes: 3,
+            learners: 0,
             terms: 1,
             crashes: 0,
             proposals: 0,
@@ -80,5 +86,24 @@ impl Default for Bounds {
             states_max: 0,
             bytes_max: 16 << 30,
         }
+    }
+}
+
+impl Bounds {
+    /// Ids of all members, voters first.
+    pub fn members(&self) -> impl Iterator<Item = NodeId> {
+        (1..=self.nodes + self.learners).map(NodeId)
+    }
+
+    /// Whether there is a voter, and no more than nine members: beyond, nothing can be explored.
+    pub fn has_members_to_explore(&self) -> bool {
+        self.nodes > 0 && self.nodes.saturating_add(self.learners) <= 9
+    }
+
+    /// The cluster as this member sees it.
+    fn cluster(&self, me: NodeId) -> Cluster {
+        let mut membership = Membership::of_voters(self.members());
+        membership.learners = membership.voters.split_off(&NodeId(self.nodes + 1));
+        Cluster { membership: Arc::new(membership), ..Cluster::of(self.nodes, me.0) }
     }
 }

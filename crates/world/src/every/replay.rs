@@ -18,8 +18,9 @@ use hustings_properties::Violation;
 /// The first line of a trace.
 pub fn header(bounds: &Bounds) -> String {
     let word = |is: bool| if is { "yes" } else { "no" };
+    let learners = if bounds.learners > 0 { format!(" learners {}", bounds.learners) } else { String::new() };
     format!(
-        "every nodes {} terms {} crashes {} proposals {} rings {} alarms {} link {} notices {} duplicates {}",
+        "every nodes {}{learners} terms {} crashes {} proposals {} rings {} alarms {} link {} notices {} duplicates {}",
         bounds.nodes,
         bounds.terms,
         bounds.crashes,
@@ -49,6 +50,7 @@ pub fn bounds_of(line: &str) -> Result<Bounds, String> {
             || value.parse::<u8>().map_err(|_| format!("`{value}` is no number up to 255, and `{name}` wants one"));
         match name {
             "nodes" => bounds.nodes = number()?,
+            "learners" => bounds.learners = number()?,
             "terms" => bounds.terms = number()?,
             "crashes" => bounds.crashes = small()?,
             "proposals" => bounds.proposals = small()?,
@@ -58,11 +60,24 @@ pub fn bounds_of(line: &str) -> Result<Bounds, String> {
             "notices" => bounds.notices = value == "yes",
             "duplicates" => bounds.duplicates = value == "yes",
             other => {
-                let known =
-                    ["nodes", "terms", "crashes", "proposals", "rings", "alarms", "link", "notices", "duplicates"];
+                let known = [
+                    "nodes",
+                    "learners",
+                    "terms",
+                    "crashes",
+                    "proposals",
+                    "rings",
+                    "alarms",
+                    "link",
+                    "notices",
+                    "duplicates",
+                ];
                 return Err(format!("`{other}` is not known here; did you mean `{}`?", nearest(other, &known)));
             }
         }
+    }
+    if !bounds.has_members_to_explore() {
+        return Err("a trace has one voter at least, and nine members at most".into());
     }
     Ok(bounds)
 }

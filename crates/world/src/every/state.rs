@@ -152,8 +152,8 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         let bounds = &self.space.bounds;
         let mut in_flight = Vec::new();
         let mut members = Vec::new();
-        for id in 1..=bounds.nodes {
-            let outcomes = Member::unborn(NodeId(id)).after(&Input::Restart, bounds, &self.space.options)?;
+        for id in bounds.members() {
+            let outcomes = Member::unborn(id).after(&Input::Restart, bounds, &self.space.options)?;
             let born = outcomes.into_iter().find(|outcome| !outcome.has_crashed);
             let Some(born) = born else {
                 return Err(Violation::of("bounds", "a member is born beyond the bounds: raise --terms"));
