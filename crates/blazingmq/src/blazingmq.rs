@@ -115,7 +115,7 @@ impl Protocol for BlazingMq {
             lost_leader: None,
             breaches: 0,
         };
-        value.announce(Role::Follower, Reason::Started, out);
+        value.announce_start(out);
         // Records that a recorded commit covers were committed, and a change in them is in force.
         value.apply_through(recorded, out);
         value.wait_initially(out);

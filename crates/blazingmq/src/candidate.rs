@@ -5,13 +5,12 @@
 //! It is durable before a proposal or a support leaves, which alone makes terms unique across crashes (E1, EL-8); a
 //! refusal is answered and names the refuser's term; support counts only in its own term.
 
-use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
+use crate::blazingmq::{BlazingMq, Kind, Part};
 use crate::laboratory::Defect;
 use crate::message::Message;
-use hustings_core::leading::Leads;
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
-use hustings_core::{Effects, Lsn, NodeId, Promise, Reason, RestsOn, Term};
+use hustings_core::{Effects, Lsn, NodeId, Reason, RestsOn, Term};
 
 impl BlazingMq {
     /// Rules 8 to 11: a confirmed leader is stuck to, whatever the term (E6); otherwise a later term wins support.
@@ -39,25 +38,6 @@ impl BlazingMq {
             return;
         }
         self.support(from, term, out);
-    }
-
-    /// Rules 9 and 10: a tentative leader, until it speaks.
-    fn support(&mut self, candidate: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
-        let from = self.role();
-        let had_leader = self.node.leader.is_some();
-        self.enter_term(Promise::vote(term, candidate), out);
-        self.leave_part(out);
-        self.node.leader = None;
-        self.is_leader_active = false;
-        self.tentative = Some(candidate);
-        self.refused_scouts.clear();
-        if had_leader || from != self.role() {
-            self.announce(from, Reason::HigherTerm(candidate), out);
-        }
-        out.cancel_timer(Timer::Wait);
-        self.hear_leader(out);
-        let rests_on = if self.has(Defect::UnsyncedSupport) { RestsOn::Nothing } else { RestsOn::Promise };
-        out.send_resting_on(rests_on, candidate, Message::Support { term });
     }
 
     /// Rules 12 to 14. Deviation: a leader ignores support of a later term (rule 14 steps down); a node that is given such

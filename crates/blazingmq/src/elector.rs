@@ -111,16 +111,6 @@ impl BlazingMq {
         }
     }
 
-    /// The leader serves (§2.8, rule 11): from now on requests go to it.
-    pub(crate) fn see_leader_active(&mut self, out: &mut Effects<BlazingMq>) {
-        let Some(leader) = self.node.leader.filter(|leader| *leader != self.node.me && !self.is_leader_active) else {
-            return;
-        };
-        self.is_leader_active = true;
-        self.announce(self.role(), Reason::LeaderHeard(leader), out);
-        self.node.end_transfer(out);
-    }
-
     /// Confirms the leader's reign, or tells a stale one the later term. Rests on the term.
     fn answer_heartbeat(&mut self, leader: NodeId, round: u64, out: &mut Effects<BlazingMq>) {
         let (priority, is_installing) = (self.node.said_priority(), self.node.installing.is_some());

@@ -104,11 +104,8 @@ impl Leads for BlazingMq {
     /// Without a successor everybody is told.
     fn hand_over_and_follow(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
         let Some(successor) = self.best_successor() else { return self.step_down(because, out) };
-        let from = self.role();
         self.tell_successor(successor, because.clone(), out);
-        self.leave_part(out);
-        self.announce(from, because, out);
-        self.wait_initially(out);
+        self.give_way(because, out);
     }
 
     fn append_change(&mut self, change: MembershipChange, out: &mut Effects<BlazingMq>) {

@@ -23,6 +23,11 @@ use hustings_core::{Effects, NodeId, Promise, Reason, Record, RestsOn, Role, Tal
 use std::collections::BTreeMap;
 
 impl BlazingMq {
+    /// The first role, with what was recovered.
+    pub(crate) fn announce_start(&self, out: &mut Effects<BlazingMq>) {
+        self.announce(Role::Follower, Reason::Started, out);
+    }
+
     /// The only way into a later term: recorded at once `[OURS]` (§1.9).
     pub(crate) fn enter_term(&mut self, promise: Promise, out: &mut Effects<BlazingMq>) {
         let may_repeat = self.has(Defect::SupportsTwice) && promise.term == self.node.promise.term;
@@ -68,6 +73,35 @@ impl BlazingMq {
         self.register(leader, out);
     }
 
+    /// The leader serves (§2.8, rule 11): from now on requests go to it.
+    pub(crate) fn see_leader_active(&mut self, out: &mut Effects<BlazingMq>) {
+        let Some(leader) = self.node.leader.filter(|leader| *leader != self.node.me && !self.is_leader_active) else {
+            return;
+        };
+        self.is_leader_active = true;
+        self.announce(self.role(), Reason::LeaderHeard(leader), out);
+        self.node.end_transfer(out);
+    }
+
+    /// Rules 9 and 10: a tentative leader, until it speaks.
+    pub(crate) fn support(&mut self, candidate: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
+        let from = self.role();
+        let had_leader = self.node.leader.is_some();
+        self.enter_term(Promise::vote(term, candidate), out);
+        self.leave_part(out);
+        self.node.leader = None;
+        self.is_leader_active = false;
+        self.tentative = Some(candidate);
+        self.refused_scouts.clear();
+        if had_leader || from != self.role() {
+            self.announce(from, Reason::HigherTerm(candidate), out);
+        }
+        out.cancel_timer(Timer::Wait);
+        self.hear_leader(out);
+        let rests_on = if self.has(Defect::UnsyncedSupport) { RestsOn::Nothing } else { RestsOn::Promise };
+        out.send_resting_on(rests_on, candidate, Message::Support { term });
+    }
+
     /// The leader was heard: its silence begins anew.
     pub(crate) fn hear_leader(&mut self, out: &mut Effects<BlazingMq>) {
         out.set_timer(Timer::Silence, self.node.timing.election_min..=self.node.timing.election_min);
@@ -109,6 +143,16 @@ impl BlazingMq {
             out.send_resting_on(RestsOn::Nothing, voter, question.clone());
         }
         self.settle_scouting(out);
+    }
+
+    /// Nobody promised enough: follows nobody, and waits.
+    pub(crate) fn end_scouting(&mut self, out: &mut Effects<BlazingMq>) {
+        let Part::Scouting { tally, .. } = &self.part else { return };
+        let because = Reason::PollLost { granted: tally.granted(), refused: tally.refused() };
+        let from = self.role();
+        self.leave_part(out);
+        self.announce(from, because, out);
+        self.wait(out);
     }
 
     /// Rule 6: raises the term, durably, and proposes itself in it.
@@ -206,8 +250,16 @@ impl BlazingMq {
         }
     }
 
+    /// Follows the successor that was told to take over, once it is elected. Nobody else is told.
+    pub(crate) fn give_way(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
+        let from = self.role();
+        self.leave_part(out);
+        self.announce(from, because, out);
+        self.wait_initially(out);
+    }
+
     /// Drops what only the present part has, and tells those who wait for it.
-    pub(crate) fn leave_part(&mut self, out: &mut Effects<BlazingMq>) {
+    fn leave_part(&mut self, out: &mut Effects<BlazingMq>) {
         match std::mem::replace(&mut self.part, Part::Follower) {
             Part::Follower => {}
             Part::Scouting { .. } => out.cancel_timer(Timer::Scouting),

@@ -11,7 +11,6 @@
 use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
-use hustings_core::leading::Leads;
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
 use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Term, Ticket};
@@ -166,14 +165,5 @@ impl BlazingMq {
     /// Rule 7: the scouting has taken too long, and ends.
     pub(crate) fn on_scouting_alarm(&mut self, out: &mut Effects<BlazingMq>) {
         self.end_scouting(out);
-    }
-
-    fn end_scouting(&mut self, out: &mut Effects<BlazingMq>) {
-        let Part::Scouting { tally, .. } = &self.part else { return };
-        let because = Reason::PollLost { granted: tally.granted(), refused: tally.refused() };
-        let from = self.role();
-        self.leave_part(out);
-        self.announce(from, because, out);
-        self.wait(out);
     }
 }

@@ -279,13 +279,21 @@ fn a_module_stands_where_its_name_says() {
 fn a_protocol_changes_its_role_in_one_file() {
     for protocol in ["raft", "gmt2000", "blazingmq", "zab", "paxos"] {
         let folder = root().join("crates").join(protocol).join("src");
-        let mut moves = 0;
+        let (mut moves, mut announcements) = (0, 0);
         for (path, text) in sources().into_iter().filter(|(path, _)| path.starts_with(&folder)) {
             let here = text.matches("self.part = ").count() + text.matches("&mut self.part, ").count();
             assert!(here == 0 || path.ends_with("roles.rs"), "{} changes the role: that is roles.rs's", path.display());
             moves += here;
+            let said = text.matches(".announce(").count();
+            assert!(
+                said == 0 || path.ends_with("roles.rs"),
+                "{} says what it has become: that is roles.rs's",
+                path.display()
+            );
+            announcements += said;
         }
         assert!(moves >= 3, "{protocol} changes its role {moves} times");
+        assert!(announcements >= 5, "{protocol} announces its role at {announcements} places");
     }
 }
 

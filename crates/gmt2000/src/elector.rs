@@ -18,7 +18,7 @@
 use crate::gmt2000::{Gmt2000, Part, Timer};
 use crate::laboratory::Defect;
 use crate::message::{Claim, Message};
-use hustings_core::leading::{Leads, Replicating};
+use hustings_core::leading::Replicating;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Term, Ticket};
 use std::cmp::Reverse;
@@ -105,9 +105,8 @@ impl Gmt2000 {
         }
         // A learner, one that must not lead or one with a stalled disk: it notes that nobody leads, and joins others.
         let was_led = self.lost_leader.take().is_some() || self.node.leader.is_some();
-        if self.node.leader.take().is_some() {
-            self.is_leader_fresh = false;
-            self.announce(self.role(), Reason::ElectionTimeout, out);
+        if self.node.leader.is_some() {
+            self.forget_leader(Reason::ElectionTimeout, out);
         }
         if was_led {
             return self.watch(out);
@@ -133,13 +132,12 @@ impl Gmt2000 {
     pub(crate) fn on_leader_link_down(&mut self, leader: NodeId, out: &mut Effects<Gmt2000>) {
         self.eager_rounds = EAGER_ROUNDS;
         self.lost_leader = Some(leader);
-        let from = self.role();
-        self.node.leader = None;
-        self.is_leader_fresh = false;
         if self.node.may_lead() && self.calling.is_none() {
+            let from = self.role();
+            self.node.leader = None;
             return self.become_voting(from, Reason::LinkDown(leader), Standing::Ordinary, out);
         }
-        self.announce(from, Reason::LinkDown(leader), out);
+        self.forget_leader(Reason::LinkDown(leader), out);
         if self.node.may_lead() {
             self.wanted = Some((Reason::LinkDown(leader), Standing::Ordinary));
         }

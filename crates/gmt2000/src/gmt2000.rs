@@ -92,7 +92,7 @@ impl Protocol for Gmt2000 {
             published: options.as_published.then(Box::default),
             defect: options.defect,
         };
-        value.announce(Role::Follower, Reason::Started, out);
+        value.announce_start(out);
         // Messages that a recorded commit covers were committed, and a change in them is in force.
         value.apply_through(recorded, out);
         value.watch_initially(out);
@@ -302,10 +302,7 @@ impl Gmt2000 {
     fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Gmt2000>) {
         // On leaders and voters it changes nothing.
         if matches!(self.part, Part::Watching) && self.node.leader.is_some() {
-            let from = self.role();
-            self.node.leader = None;
-            self.is_leader_fresh = false;
-            self.announce(from, Reason::LeaderForgotten, out);
+            self.forget_leader(Reason::LeaderForgotten, out);
         }
         out.reply(ticket, Outcome::Done);
     }

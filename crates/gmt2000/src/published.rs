@@ -11,20 +11,19 @@
 //! Log, acknowledgements and commit below are this crate's, so that the defect can be watched down to a lost write. What the
 //! note does not have is off: link-down, early votes, the quorum check.
 
-use crate::gmt2000::{Gmt2000, Part, Timer};
+use crate::gmt2000::{Gmt2000, Part};
 use crate::message::{Claim, Message};
-use hustings_core::leading::Leads;
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Lsn, NodeId, Priority, Promise, Reason, RestsOn, Term};
+use hustings_core::{Effects, Lsn, NodeId, Promise, Reason, RestsOn, Term};
 use std::collections::BTreeMap;
 
 /// The state of the note's two machines.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Published {
     /// ELECTOR: whether it is VOTING, else WATCHING; also of a leader.
-    is_voting: bool,
+    pub(crate) is_voting: bool,
     /// ELECTOR: the claims heard, by node.
-    slate: BTreeMap<NodeId, Lsn>,
+    pub(crate) slate: BTreeMap<NodeId, Lsn>,
     /// CANDIDATE: the latest vote of each server for this one.
     board: BTreeMap<NodeId, Lsn>,
     /// The last leader that this server knows of.
@@ -37,40 +36,13 @@ impl Gmt2000 {
     }
 
     /// The last message seen: the term of the last leader heard, and where the log ends.
-    fn last_seen(&self) -> Lsn {
+    pub(crate) fn last_seen(&self) -> Lsn {
         Lsn { term: self.node.promise.term, index: self.node.log.last().index }
     }
 
     /// Rule 4: the leader was silent for too long, so this server starts VOTING.
     pub(crate) fn on_watch_alarm_as_published(&mut self, out: &mut Effects<Gmt2000>) {
         self.become_voting_as_published(Reason::ElectionTimeout, out);
-    }
-
-    /// Rule 5: sends its ELECT and waits for those of others.
-    pub(crate) fn become_voting_as_published(&mut self, because: Reason, out: &mut Effects<Gmt2000>) {
-        let from = self.role();
-        let last = self.last_seen();
-        let Some(published) = &mut self.published else { return };
-        published.is_voting = true;
-        published.slate.insert(self.node.me, last);
-        if !self.is_leading() {
-            self.node.leader = None;
-            self.announce(from, because, out);
-        }
-        out.cancel_timer(Timer::Watch);
-        out.set_timer(Timer::Round, self.node.timing.heartbeat..=self.node.timing.heartbeat);
-        let claim = Claim {
-            last,
-            priority: Priority::Normal,
-            is_successor: false,
-            reign: Term::ZERO,
-            hears_majority: false,
-            losses: 0,
-        };
-        let elect = Message::Elect { ballot: Term::ZERO, claim, commit: Lsn::ZERO };
-        for voter in self.node.membership.all_voters().filter(|voter| *voter != self.node.me) {
-            out.send_resting_on(RestsOn::Nothing, voter, elect.clone());
-        }
     }
 
     /// Rules 3 and 6: another server's ELECT is noted, and a WATCHING server starts VOTING.
@@ -94,10 +66,7 @@ impl Gmt2000 {
         let latest = slate.iter().max_by_key(|(id, last)| (**last, std::cmp::Reverse(**id))).map(|(id, _)| *id);
         let Some(choice) = published.old_leader.filter(|leader| slate.contains_key(leader)).or(latest) else { return };
         let claim = slate[&choice];
-        self.watch_initially(out);
-        if !self.is_leading() {
-            self.announce(from, Reason::PollWon(slate.into_keys().collect()), out);
-        }
+        self.become_watching_as_published(from, slate.into_keys().collect(), out);
         if choice == self.node.me {
             // §4.4 e: a vote for itself is local.
             self.on_vote_as_published(self.node.me, claim, out);

@@ -10,16 +10,21 @@
 //! ```
 //!
 //! Each move announces why, and arms the alarms of the new part. Sources: the note of 2000, rules 5 and 11; §4.4 and §4.8 of
-//! `docs/protocols/rules`. The moves as published are in [`crate::published`].
+//! `docs/protocols/rules`. The moves as published stand beside them; the reasons for those are in [`crate::published`].
 
 use crate::elector::{Ballot, Standing};
 use crate::gmt2000::{Gmt2000, Part, Timer};
 use crate::message::{Claim, Message};
 use hustings_core::leading::{InOrder, Leads, Office, Replicating};
-use hustings_core::{Effects, Entry, NodeId, Promise, Reason, Record, RestsOn, Term};
+use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Promise, Reason, Record, RestsOn, Role, Term};
 use std::collections::BTreeSet;
 
 impl Gmt2000 {
+    /// The first role, with what was recovered.
+    pub(crate) fn announce_start(&self, out: &mut Effects<Gmt2000>) {
+        self.announce(Role::Follower, Reason::Started, out);
+    }
+
     /// The only way into a later ballot, with or without a vote in it: recorded at once.
     pub(crate) fn enter_ballot(&mut self, promise: Promise, out: &mut Effects<Gmt2000>) {
         assert!(promise.term > self.node.promise.term, "ballots only grow");
@@ -75,6 +80,14 @@ impl Gmt2000 {
         }
     }
 
+    /// Nobody is known to lead any more: the leader is silent, out of reach, or to be forgotten. The part stays.
+    pub(crate) fn forget_leader(&mut self, because: Reason, out: &mut Effects<Gmt2000>) {
+        let from = self.role();
+        self.node.leader = None;
+        self.is_leader_fresh = false;
+        self.announce(from, because, out);
+    }
+
     fn hear_leader(&mut self, out: &mut Effects<Gmt2000>) {
         self.eager_rounds = 0;
         self.lost_leader = None;
@@ -101,7 +114,7 @@ impl Gmt2000 {
     /// Rule 5. The slate keeps what was noted of this election, and the leader, if there was one, is no more.
     pub(crate) fn become_voting(
         &mut self,
-        from: hustings_core::Role,
+        from: Role,
         because: Reason,
         standing: Standing,
         out: &mut Effects<Gmt2000>,
@@ -152,6 +165,33 @@ impl Gmt2000 {
         self.settle_slate(out);
     }
 
+    /// Rule 5: sends its ELECT and waits for those of others.
+    pub(crate) fn become_voting_as_published(&mut self, because: Reason, out: &mut Effects<Gmt2000>) {
+        let from = self.role();
+        let last = self.last_seen();
+        let Some(published) = &mut self.published else { return };
+        published.is_voting = true;
+        published.slate.insert(self.node.me, last);
+        if !self.is_leading() {
+            self.node.leader = None;
+            self.announce(from, because, out);
+        }
+        out.cancel_timer(Timer::Watch);
+        out.set_timer(Timer::Round, self.node.timing.heartbeat..=self.node.timing.heartbeat);
+        let claim = Claim {
+            last,
+            priority: Priority::Normal,
+            is_successor: false,
+            reign: Term::ZERO,
+            hears_majority: false,
+            losses: 0,
+        };
+        let elect = Message::Elect { ballot: Term::ZERO, claim, commit: Lsn::ZERO };
+        for voter in self.node.membership.all_voters().filter(|voter| *voter != self.node.me) {
+            out.send_resting_on(RestsOn::Nothing, voter, elect.clone());
+        }
+    }
+
     /// Rule 7: the vote is cast, and this server watches for a winner.
     pub(crate) fn become_watching(&mut self, choice: NodeId, out: &mut Effects<Gmt2000>) {
         let from = self.role();
@@ -160,6 +200,19 @@ impl Gmt2000 {
         self.part = Part::Watching;
         let claimants = self.ballot.slate.keys().copied().collect();
         self.announce(from, Reason::PollWon(claimants), out);
+    }
+
+    /// Rule 7 as published: the claims are in, and this server watches again. A leader's elector does so in silence.
+    pub(crate) fn become_watching_as_published(
+        &mut self,
+        from: Role,
+        claimants: Vec<NodeId>,
+        out: &mut Effects<Gmt2000>,
+    ) {
+        self.watch_initially(out);
+        if !self.is_leading() {
+            self.announce(from, Reason::PollWon(claimants), out);
+        }
     }
 
     /// Rule 11: the first LEAD announces the new leadership; it carries a blank message of the leader's own, because

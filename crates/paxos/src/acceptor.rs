@@ -36,12 +36,7 @@ impl Paxos {
         }
         if ballot > self.node.promise.term && !accepts.is_empty() {
             // TA-7: the promise in the batch of the values.
-            let role = self.role();
-            self.leave_part(out);
-            self.promise_to(ballot, out);
-            if role != self.role() {
-                self.announce(role, Reason::HigherTerm(from), out);
-            }
+            self.give_way_to_accept(from, ballot, out);
         }
         if ballot < self.node.promise.term {
             // Only with the defect: not even that leader is followed.

@@ -6,8 +6,7 @@
 
 use crate::paxos::{Options, Paxos, Stage};
 use crate::{Accept, ballot};
-use hustings_core::leading::Leads;
-use hustings_core::{Effects, Entry, Lsn, NodeId, Promise, Reason, Record, Term};
+use hustings_core::{Effects, Entry, Lsn, NodeId, Promise, Record, Term};
 
 /// Proof that this value runs as published: without it no accept is made up.
 #[derive(Clone, Copy, Debug)]
@@ -123,8 +122,7 @@ impl Paxos {
             self.propose(accept, out);
         }
         self.count_own_accepts(commit + 1, out);
-        let from = self.role();
-        self.announce(from, Reason::HigherTerm(NodeId(seen.node())), out);
+        self.announce_raised_ballot(seen, out);
         self.send_to_all(out);
         true
     }

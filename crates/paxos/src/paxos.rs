@@ -141,7 +141,7 @@ impl Protocol for Paxos {
             eager_rounds: 0,
             asked: None,
         };
-        value.announce(Role::Follower, Reason::Started, out);
+        value.announce_start(out);
         // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force.
         let mut held = value.node.commit;
         while held < committed.index && value.node.log.slot(held + 1).is_some() {

@@ -14,7 +14,6 @@ use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::paxos::{Paxos, Stage};
 use crate::{Accept, message};
-use hustings_core::leading::Leads;
 use hustings_core::{Effects, Entry, EntryKind, Lsn, NodeId, Reason, Record, RestsOn, Term};
 use std::collections::BTreeSet;
 
@@ -62,15 +61,7 @@ impl Paxos {
             return out.send_resting_on(RestsOn::Nothing, from, nack);
         }
         if ballot > self.node.promise.term {
-            let role = self.role();
-            self.leave_part(out);
-            self.node.leader = None;
-            self.lost_leader = None;
-            self.told_polls.clear();
-            self.promise_to(ballot, out);
-            self.announce(role, Reason::HigherTerm(from), out);
-            // TH-7: it is somebody else's turn now.
-            self.set_deadline(out);
+            self.give_way_to_prepare(from, ballot, out);
         }
         let first = slot.max(self.node.commit + 1);
         let (accepted, is_all) = self.node.log.slice(first, u64::MAX, self.node.limits.message_bytes_max);

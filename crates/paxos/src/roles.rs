@@ -21,6 +21,11 @@ use hustings_core::{Effects, NodeId, Promise, Reason, Record, RestsOn, Role, Ter
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Paxos {
+    /// The first role, with what was recovered.
+    pub(crate) fn announce_start(&self, out: &mut Effects<Paxos>) {
+        self.announce(Role::Follower, Reason::Started, out);
+    }
+
     /// The only way to a higher promise: durable before anything that rests on it leaves (TI-1).
     pub(crate) fn promise_to(&mut self, ballot: Term, out: &mut Effects<Paxos>) {
         assert!(ballot > self.node.promise.term, "promises only grow (TI-1)");
@@ -50,6 +55,29 @@ impl Paxos {
         for (peer, poll) in std::mem::take(&mut self.told_polls) {
             self.answer_poll(peer, poll, out);
         }
+    }
+
+    /// TA-7: promises to the ballot of the values that came with it, and gives up what this node was doing.
+    pub(crate) fn give_way_to_accept(&mut self, from: NodeId, ballot: Term, out: &mut Effects<Paxos>) {
+        let role = self.role();
+        self.leave_part(out);
+        self.promise_to(ballot, out);
+        if role != self.role() {
+            self.announce(role, Reason::HigherTerm(from), out);
+        }
+    }
+
+    /// TA-1: promises to a candidate's ballot, and follows nobody until somebody leads in it.
+    pub(crate) fn give_way_to_prepare(&mut self, from: NodeId, ballot: Term, out: &mut Effects<Paxos>) {
+        let role = self.role();
+        self.leave_part(out);
+        self.node.leader = None;
+        self.lost_leader = None;
+        self.told_polls.clear();
+        self.promise_to(ballot, out);
+        self.announce(role, Reason::HigherTerm(from), out);
+        // TH-7: it is somebody else's turn now.
+        self.set_deadline(out);
     }
 
     /// Asks everybody which leader they hear; nothing is promised (TF-1).
@@ -113,7 +141,7 @@ impl Paxos {
         reign.stage = Stage::Recovering;
         let promised = reign.promises.nodes();
         self.node.leader = Some(self.node.me);
-        self.announce(hustings_core::Role::Candidate, Reason::VoteWon(promised), out);
+        self.announce(Role::Candidate, Reason::VoteWon(promised), out);
         self.node.end_transfer(out);
         out.cancel_timer(Timer::Deadline);
         out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
@@ -146,8 +174,13 @@ impl Paxos {
         self.set_deadline(out);
     }
 
+    /// TH-1 and TH-2: the leader leads on, in a ballot above the one seen, which it was not promised.
+    pub(crate) fn announce_raised_ballot(&self, seen: Term, out: &mut Effects<Paxos>) {
+        self.announce(self.role(), Reason::HigherTerm(NodeId(seen.node())), out);
+    }
+
     /// Drops what only the present part has, and tells those who wait for it.
-    pub(crate) fn leave_part(&mut self, out: &mut Effects<Paxos>) {
+    fn leave_part(&mut self, out: &mut Effects<Paxos>) {
         match std::mem::replace(&mut self.part, Part::Follower) {
             Part::Follower => {}
             Part::Polling(_) => out.cancel_timer(Timer::Grace),

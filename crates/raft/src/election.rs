@@ -14,7 +14,7 @@
 use crate::laboratory::Defect;
 use crate::message::{Message, VoteReply, VoteRequest};
 use crate::raft::{Part, Raft, Timer};
-use hustings_core::leading::{Leads, Replicating};
+use hustings_core::leading::Replicating;
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
 use hustings_core::{Effects, NodeId, Outcome, Priority, Promise, Reason, Record, Refusal, RestsOn, Ticket};
@@ -68,9 +68,8 @@ impl Raft {
         }
         // A learner, a node that knows of its own removal or one with a stalled disk: it only notes that nobody leads.
         let was_led = self.lost_leader.take().is_some() || self.node.leader.is_some();
-        if self.node.leader.take().is_some() {
-            self.is_leader_fresh = false;
-            self.announce(self.role(), Reason::ElectionTimeout, out);
+        if self.node.leader.is_some() {
+            self.forget_leader(Reason::ElectionTimeout, out);
         }
         if self.node.has_refused_for_log && !was_led {
             // Nobody else leads within a whole timeout, because of what only this node holds.
@@ -84,11 +83,9 @@ impl Raft {
 
     /// The leader's process or machine is gone, or this one link is: ask the others, soon.
     pub(crate) fn on_leader_link_down(&mut self, leader: NodeId, out: &mut Effects<Raft>) {
-        self.node.leader = None;
-        self.is_leader_fresh = false;
         self.eager_campaigns = EAGER_CAMPAIGNS;
         self.lost_leader = Some(leader);
-        self.announce(self.role(), Reason::LinkDown(leader), out);
+        self.forget_leader(Reason::LinkDown(leader), out);
         for (from, request) in std::mem::take(&mut self.refused_while_fresh) {
             self.on_pre_vote(from, request, out);
         }

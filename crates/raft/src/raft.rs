@@ -67,7 +67,7 @@ impl Protocol for Raft {
             lost_leader: None,
             has_lost: false,
         };
-        raft.announce(Role::Follower, Reason::Started, out);
+        raft.announce_start(out);
         // Entries that a recorded commit covers were committed, and a change in them is in force (RH-9).
         raft.apply_through(recorded, out);
         raft.arm_election(out);
@@ -305,9 +305,7 @@ impl Raft {
     fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Raft>) {
         // On leaders and candidates it changes nothing (RQ-2).
         if matches!(self.part, Part::Follower) && self.node.leader.is_some() {
-            self.node.leader = None;
-            self.is_leader_fresh = false;
-            self.announce(Role::Follower, Reason::LeaderForgotten, out);
+            self.forget_leader(Reason::LeaderForgotten, out);
         }
         out.reply(ticket, Outcome::Done);
     }

@@ -17,9 +17,14 @@ use crate::message::{Message, VoteReply};
 use crate::raft::{Part, Raft, Timer};
 use hustings_core::leading::{InOrder, Leads, Office, Replicating};
 use hustings_core::tally::Vote;
-use hustings_core::{Effects, Entry, NodeId, Promise, Reason, Record, RestsOn, Tally, Term};
+use hustings_core::{Effects, Entry, NodeId, Promise, Reason, Record, RestsOn, Role, Tally, Term};
 
 impl Raft {
+    /// The first role, with what was recovered.
+    pub(crate) fn announce_start(&self, out: &mut Effects<Raft>) {
+        self.announce(Role::Follower, Reason::Started, out);
+    }
+
     /// The only way into a later term: it is recorded at once, and the vote in it is free (RT-3).
     pub(crate) fn enter_term(&mut self, term: Term, vote: Option<NodeId>, out: &mut Effects<Raft>) {
         assert!(term > self.node.promise.term, "terms only grow");
@@ -69,6 +74,13 @@ impl Raft {
         } else {
             self.become_follower(self.node.promise.term, Some(leader), Reason::LeaderHeard(leader), out);
         }
+    }
+
+    /// Nobody is known to lead any more: the leader is silent, out of reach, or to be forgotten. The role stays.
+    pub(crate) fn forget_leader(&mut self, because: Reason, out: &mut Effects<Raft>) {
+        self.node.leader = None;
+        self.is_leader_fresh = false;
+        self.announce(self.role(), because, out);
     }
 
     fn hear_leader(&mut self, out: &mut Effects<Raft>) {

@@ -19,7 +19,7 @@ use crate::laboratory::Defect;
 use crate::message::{Message, Notification};
 use crate::vote::{ServerState, Standing, Vote};
 use crate::zab::{Following, Part, Phase, Timer, Zab};
-use hustings_core::leading::{HandingOver, Leads, Replicating};
+use hustings_core::leading::Replicating;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Reason, RestsOn, Term};
 use std::collections::BTreeMap;
@@ -82,19 +82,6 @@ impl Looking {
 
 impl Zab {
     // --- Rounds. -------------------------------------------------------------------------------------------------
-
-    /// `[OURS]` A leader that hands over proposes its successor, which holds the same history. It does not wait for
-    /// that one's own vote: over a distance it comes after those of the others have made a quorum, and then the old
-    /// leader, with the largest id, was elected again and again.
-    pub(crate) fn hand_over_to(&mut self, successor: NodeId, because: Reason, out: &mut Effects<Zab>) {
-        let from = self.role();
-        let is_equal = self.has_everything(successor);
-        self.leave_part(out);
-        self.announce(from, because, out);
-        let own = self.own_vote();
-        let its = Vote { leader: successor, standing: Standing::Successor, ..own };
-        self.begin_round(if is_equal { its } else { own }, out);
-    }
 
     /// Begins a new round of the same search, since this server's proposal has become untrue.
     pub(crate) fn look_again(&mut self, out: &mut Effects<Zab>) {

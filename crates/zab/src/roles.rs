@@ -16,9 +16,9 @@ use crate::election::Looking;
 use crate::laboratory::Defect;
 use crate::learner::{Learner, Stage};
 use crate::message::Message;
-use crate::vote::Vote;
+use crate::vote::{Standing, Vote};
 use crate::zab::{Following, Leading, Part, Phase, Timer, Zab};
-use hustings_core::leading::{Adopting, Leads, Office, Replicating};
+use hustings_core::leading::{Adopting, HandingOver, Leads, Office, Replicating};
 use hustings_core::{Effects, NodeId, Priority, Promise, Reason, Record, Term};
 use std::collections::BTreeMap;
 
@@ -47,6 +47,19 @@ impl Zab {
         self.begin_round(self.own_vote(), out);
     }
 
+    /// `[OURS]` A leader that hands over proposes its successor, which holds the same history. It does not wait for
+    /// that one's own vote: over a distance it comes after those of the others have made a quorum, and then the old
+    /// leader, with the largest id, was elected again and again.
+    pub(crate) fn hand_over_to(&mut self, successor: NodeId, because: Reason, out: &mut Effects<Zab>) {
+        let from = self.role();
+        let is_equal = self.has_everything(successor);
+        self.leave_part(out);
+        self.announce(from, because, out);
+        let own = self.own_vote();
+        let its = Vote { leader: successor, standing: Standing::Successor, ..own };
+        self.begin_round(if is_equal { its } else { own }, out);
+    }
+
     pub(crate) fn become_following(&mut self, vote: Vote, out: &mut Effects<Zab>) {
         let from = self.role();
         let leader = vote.leader;
@@ -57,6 +70,17 @@ impl Zab {
         self.part = Part::Following(Following { leader, phase: Phase::Discovery, vote });
         self.announce(from, Reason::Elected { leader, by }, out);
         self.connect(leader, out);
+    }
+
+    /// Rule 11: this follower serves from now on.
+    pub(crate) fn become_serving(&mut self, leader: NodeId, out: &mut Effects<Zab>) {
+        let from = self.role();
+        let Part::Following(following) = &mut self.part else { unreachable!("only a follower is told that it serves") };
+        following.phase = Phase::Broadcast;
+        self.node.leader = Some(leader);
+        self.node.is_caretaker = false;
+        self.announce(from, Reason::LeaderHeard(leader), out);
+        self.node.end_transfer(out);
     }
 
     /// Rule 1: the vote is won; collects the accepted epochs of a quorum.
@@ -152,7 +176,7 @@ impl Zab {
     }
 
     /// Drops what only the present part has, and tells those who depend on it: a connection that ends is ended on both sides.
-    pub(crate) fn leave_part(&mut self, out: &mut Effects<Zab>) {
+    fn leave_part(&mut self, out: &mut Effects<Zab>) {
         self.node.leader = None;
         self.fetching = None;
         let next = Part::Looking(Box::new(Looking::unborn(self.node.me)));

@@ -21,7 +21,6 @@ use crate::laboratory::Defect;
 use crate::learner::Stage;
 use crate::message::Message;
 use crate::zab::{Part, Phase, Zab};
-use hustings_core::leading::Leads;
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn};
@@ -163,15 +162,12 @@ impl Zab {
         out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::LastRecord }, from, ack);
     }
 
-    /// Rule 11: this follower serves from now on.
+    /// Rule 11: the leader serves, and so does this follower.
     pub(crate) fn on_up_to_date(&mut self, from: NodeId, commit: u64, out: &mut Effects<Zab>) {
-        let role = self.role();
-        let Part::Following(following) = &mut self.part else { return };
-        following.phase = Phase::Broadcast;
-        self.node.leader = Some(from);
-        self.node.is_caretaker = false;
-        self.announce(role, Reason::LeaderHeard(from), out);
-        self.node.end_transfer(out);
+        if !matches!(self.part, Part::Following(_)) {
+            return;
+        }
+        self.become_serving(from, out);
         self.on_commit(commit, out);
     }
 }
