@@ -237,7 +237,7 @@ fn arrows_between_the_rooms_of_the_server_point_down() {
 const ROOMS_OF_THE_CORE: [&str; 2] = ["leading", "replica"];
 
 /// Names that the replica's room lends the crate's root.
-const LENT: [&str; 4] = ["Replica", "StateMachine", "SnapshotError", "ApplyVersion"];
+const LENT: [&str; 5] = ["Replica", "Replicated", "StateMachine", "SnapshotError", "ApplyVersion"];
 
 #[test]
 fn arrows_between_the_rooms_of_the_core_point_down() {

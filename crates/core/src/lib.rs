@@ -49,6 +49,7 @@ pub use protocol::{
     Admin, DiskHealth, Effect, Effects, Input, LinkState, Links, Outcome, Proposal, Protocol, Refusal, RestsOn, Slots,
     Ticket,
 };
+pub use replica::replicated::Replicated;
 pub use replica::state_machine::{self, OnceDurable, SnapshotError, SnapshotFile, StateMachine};
 pub use replica::{ApplyVersion, Replica};
 pub use status::{Reason, Role, Status, Transition};

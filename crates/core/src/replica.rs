@@ -21,6 +21,7 @@ pub mod gate;
 pub mod message;
 pub mod proposals;
 pub mod reads;
+pub mod replicated;
 pub mod sessions;
 pub mod snapshots;
 pub mod state_machine;

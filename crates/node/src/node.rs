@@ -96,7 +96,11 @@ pub fn start<P: Protocol, S: StateMachine>(
     let store = SnapshotStore::open(disk.clone())?;
     let files = disk;
     let (machine, state) = match &recovered.durable.snapshot {
-        Some(reference) => snapshots::load::<S>(&store, reference).map_err(StartError::Snapshot)?,
+        Some(reference) => {
+            let (mut loaded, state) = snapshots::load::<S>(&store, reference).map_err(StartError::Snapshot)?;
+            loaded.inherit(&machine);
+            (loaded, state)
+        }
         None => (machine, ReplicaState::default()),
     };
     if state.version > can {

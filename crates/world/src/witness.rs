@@ -128,6 +128,10 @@ impl<S: StateMachine> StateMachine for Witness<S> {
         self.inner.apply(lsn, payload)
     }
 
+    fn inherit(&mut self, before: &Witness<S>) {
+        self.inner.inherit(&before.inner);
+    }
+
     fn freeze(&self) -> WitnessView<S::View> {
         WitnessView { inner: self.inner.freeze(), digest: self.digest, clock: self.clock }
     }

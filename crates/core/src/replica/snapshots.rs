@@ -482,7 +482,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     pub(super) fn on_snapshot_loaded(
         &mut self,
         lsn: Lsn,
-        machine: S,
+        mut machine: S,
         state: ReplicaState,
         out: &mut Vec<Action<P, S>>,
     ) {
@@ -492,6 +492,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         if self.stops_at_snapshot(lsn, version, out) {
             return;
         }
+        machine.inherit(&self.machine);
         (self.machine, self.sessions, self.version) = (machine, sessions, version);
         self.machine.adopt(version);
         self.clock.on_restored(clock);

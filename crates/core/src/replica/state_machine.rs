@@ -58,6 +58,10 @@ pub trait StateMachine: Clone + Eq + Hash + Debug + Send + Sync + Sized + 'stati
     /// snapshot is loaded and where the log raises it.
     fn adopt(&mut self, _version: ApplyVersion) {}
 
+    /// Takes over from the state machine that this one replaces what no snapshot can hold, a closure for example; called once, after
+    /// [`StateMachine::decode`] and before anything else. At a start, `before` is the state of an empty log. The default takes nothing.
+    fn inherit(&mut self, _before: &Self) {}
+
     /// Moves the log's clock; called before `apply` of the entry that carries the time.
     fn advance(&mut self, elapsed: Duration);
 

@@ -1,0 +1,81 @@
+//! Goal: an application replicates a state with nothing but a closure. Method: three members that add up words.
+
+mod support;
+
+use bytes::Bytes;
+use hustings_core::replica::Policy;
+use hustings_core::{ClusterId, Limits, NodeId, Replicated};
+use hustings_node::{Handle, NodeConfig};
+use hustings_raft::{Options, Raft};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use support::{Troupe, in_time};
+
+type Words = BTreeMap<String, u64>;
+type Member = Handle<Replicated<Words>>;
+
+/// The whole application: counts each word, and answers how often it was said.
+fn words() -> Replicated<Words> {
+    Replicated::new(Words::new(), |words, command| {
+        let times = words.entry(String::from_utf8_lossy(command).into_owned()).or_default();
+        *times += 1;
+        times.to_string().into_bytes()
+    })
+}
+
+fn start(troupe: &Troupe, id: NodeId) -> Member {
+    let config = NodeConfig::new(ClusterId(7), id, troupe.founding.clone(), troupe.data_dir(id));
+    let config = troupe.equipped(config, troupe.addresses[&id]);
+    hustings_node::start::<Raft, _>(config, Options::default(), words()).expect("it starts").handle
+}
+
+async fn say(member: &Member, word: &'static str) -> Vec<u8> {
+    in_time(member.propose(Bytes::from_static(word.as_bytes()))).await.expect("it is applied").response
+}
+
+/// What a member has applied, once that is as much as `wanted`.
+async fn heard(member: &Member, wanted: &Words) -> Arc<Words> {
+    let mut applied = member.applied_changes();
+    loop {
+        applied.borrow_and_update();
+        let local = in_time(member.read_local()).await.expect("it is always served").view;
+        if local.values().sum::<u64>() >= wanted.values().sum() {
+            return local;
+        }
+        in_time(applied.changed()).await.expect("it runs");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_members_agree_on_what_a_closure_makes_of_the_log() {
+    // Two surprises, both of snapshots, which hold the state and not the closure: one member fetches a snapshot from another, and one
+    // starts again on its own.
+    let mut troupe = Troupe::of(3);
+    troupe.policy = Policy { entries_max: 20, ..Policy::default() };
+    troupe.limits = Limits { trailing_entries: 0, ..Limits::default() };
+    let mut members: BTreeMap<NodeId, Member> = (1..=3).map(NodeId).map(|id| (id, start(&troupe, id))).collect();
+    assert_eq!(say(&members[&NodeId(1)], "first").await, b"1");
+    let away = NodeId(3);
+    members.remove(&away).expect("it runs").stop().await;
+    for times in 1..=100 {
+        let speaker = &members[&NodeId(1 + times % 2)];
+        assert_eq!(say(speaker, "again").await, times.to_string().as_bytes(), "one answer, wherever it is asked");
+    }
+
+    // What it lacks is in no log any more.
+    members.insert(away, start(&troupe, away));
+    let mut wanted = Words::from([("first".into(), 1), ("again".into(), 100)]);
+    assert_eq!(*heard(&members[&away], &wanted).await, wanted, "it has the snapshot of another");
+    assert_eq!(say(&members[&away], "again").await, b"101", "and goes on by the closure that it was given");
+    wanted.insert("again".into(), 101);
+
+    let restarted = NodeId(2);
+    members.remove(&restarted).expect("it runs").stop().await;
+    members.insert(restarted, start(&troupe, restarted));
+    assert_eq!(say(&members[&restarted], "again").await, b"102", "it has its own snapshot");
+    wanted.insert("again".into(), 102);
+    for member in members.values() {
+        assert_eq!(*heard(member, &wanted).await, wanted);
+        member.stop().await;
+    }
+}
