@@ -48,7 +48,7 @@ pub(crate) fn command() -> Command {
                 .value_name("DATA-DIR")
                 .num_args(1..)
                 .value_parser(path())
-                .help("What is left; never changed"),
+                .help("Data directory that is left; it is only read"),
         )
         .arg(
             text("data-dir", "DATA-DIR", "The same, by flag; may be given several times")

@@ -94,7 +94,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     for (endpoint, bytes) in fetched.recordings {
         let lives = Recording::read(bytes.clone());
         match lives.is_empty() {
-            true => unread.push((endpoint, "what it answers is no recording".to_owned())),
+            true => unread.push((endpoint, "its answer is no recording".to_owned())),
             false => {
                 let name = take(&mut sources, endpoint.clone(), bytes, lives);
                 match metrics_of(matches, &endpoint).await {

@@ -71,7 +71,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
         unread = fetched.unread;
     }
     let Some(story) = Story::tell(&lives, at_micros) else {
-        return Err(not_found("nobody is noted to have led until then"));
+        return Err(not_found("no recording names a leader up to that time"));
     };
     match format_of(matches) {
         Format::Json => println!("{}", in_json(&story, &unread)),

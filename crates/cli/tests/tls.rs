@@ -296,7 +296,7 @@ fn a_pair_that_does_not_fit_is_named_before_anything_is_made() {
         (vec!["--cert-file", text(&certificate)], "give its key with --key-file"),
         (vec!["--cert-file", text(&certificate), "--key-file", text(&other.key)], "the key is not the certificate's"),
         (vec!["--cert-file", "nowhere", "--key-file", text(&other.key)], "the certificate nowhere: it cannot be read"),
-        (vec!["--auto-tls", "--client-cert-auth"], "nobody could be judged: give --trusted-ca-file too"),
+        (vec!["--auto-tls", "--client-cert-auth"], "no certificate could be verified: give --trusted-ca-file too"),
         (vec!["--auto-tls", "--tls-min-version", "TLS1.1"], "give TLS1.2 or TLS1.3"),
         (vec!["--auto-tls", "--cipher-suites", "TLS_RSA_WITH_RC4_128_SHA"], "is not spoken here; choose of"),
         (vec!["--auto-tls", "--trusted-ca-file", text(&other.key)], "it does not hold a certificate"),

@@ -69,7 +69,7 @@ enum Job {
 /// News from the disk thread.
 #[derive(Debug)]
 pub(crate) enum DiskNews {
-    /// All records up to this number are durable, and with them so many batches of the log.
+    /// All records up to `number` are durable; `batches` counts the durable batches of the log.
     Durable { number: RecordNumber, batches: u64 },
     /// The disk failed; nothing after the last durable record is.
     Failed(WalError),

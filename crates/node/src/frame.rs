@@ -149,7 +149,7 @@ pub(crate) struct Hello {
     pub(crate) boots: u64,
     /// Drawn by the process at its start: two with one id and different numbers are two processes.
     pub(crate) process: u64,
-    /// Drawn for this greeting: what a challenge proves, it proves of this one.
+    /// Random number of this greeting: an answer to its challenge is valid for this greeting alone.
     pub(crate) nonce: Bytes,
     pub(crate) build: Build,
     /// Batches of its log that were durable when this life began; `durable`: those that are now.

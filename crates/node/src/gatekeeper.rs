@@ -164,7 +164,7 @@ impl Gatekeeper {
         known.is_none_or(|known| known == storage)
     }
 
-    /// Refuses a peer whose certificate is not its own. First of all: what it says of itself is worth as much as that.
+    /// Refuses a peer whose certificate is not its own. Checked first, because nothing else in its greeting can be believed without it.
     fn refusal_of_certificate(&self, hello: &Hello, shown: Option<&Certificate>) -> Option<Refusal> {
         if !self.binds_identity {
             return None;

@@ -41,7 +41,7 @@ use upkeep::Describing;
 const TURN_MAX: usize = 512;
 /// An alarm this late means that the process was held up: what peers said meanwhile is heard first.
 const LATE: Duration = Duration::from_millis(20);
-/// Clients whose proposals wait for an outcome, and as many whose reads do; beyond, they are refused at once.
+/// Most clients that may wait for the outcome of a proposal, and most that may wait for a read; further ones are refused at once.
 const WAITING_MAX: usize = 65_536;
 /// Committed entries that may wait to be applied here before this node takes no more proposals: as in etcd.
 const BEHIND_MAX: usize = 5_000;

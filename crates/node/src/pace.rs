@@ -56,7 +56,7 @@ impl Pace {
         self.sweeps.is_multiple_of(ASK_EVERY)
     }
 
-    /// A peer said something back after so many microseconds.
+    /// Notes a round trip to a peer, in microseconds.
     pub(crate) fn on_round_trip(&mut self, micros: u64) {
         if self.round_trips.len() >= ROUND_TRIPS_MAX {
             self.round_trips.pop_front();

@@ -9,7 +9,7 @@ use std::fmt;
 pub enum Who {
     /// This one: `n1`.
     Node(u64),
-    /// Who leads now, in the highest term.
+    /// The current leader of the highest term.
     Leader,
     /// The k-th member, by id, of those that do not lead: `follower.1`.
     Follower(u64),
@@ -125,7 +125,7 @@ pub enum Command {
     ForgetLeader(Who),
     /// Its heartbeat and election times are so many hundredths of what they were at first.
     Retime(Who, u64),
-    /// Whom the operator asks for changes of membership from now on; at first the leader.
+    /// The member that the operator asks for changes of membership from now on; at first it is the leader.
     Operator(Who),
     /// Clients pause so long between two operations on average, in microseconds; 0: as at first.
     Pace(u64),

@@ -41,7 +41,7 @@ pub struct Script {
 /// A line that cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScriptError {
-    /// Which, from 1.
+    /// Line number, from 1.
     pub line: usize,
     /// What is wrong with it.
     pub what: String,

@@ -87,7 +87,7 @@ pub struct Settings {
     pub regions: Vec<usize>,
     /// Properties that are this protocol's own.
     pub rules: Rules,
-    /// A supervisor starts a process that ended by itself again, after so many microseconds.
+    /// Delay in microseconds after which a supervisor restarts a process that ended by itself.
     pub restart_after: u64,
 }
 

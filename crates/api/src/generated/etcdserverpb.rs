@@ -139,7 +139,7 @@ pub mod range_request {
 /// The keys that were found.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RangeResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
     /// The keys.
@@ -177,7 +177,7 @@ pub struct PutRequest {
 /// The key is written.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
     /// What was there before, if it was asked for and existed.
@@ -200,7 +200,7 @@ pub struct DeleteRangeRequest {
 /// The keys are deleted.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeleteRangeResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
     /// How many there were.
@@ -397,7 +397,7 @@ pub struct TxnRequest {
 /// The transaction is performed.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TxnResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
     /// Whether the guards held.
@@ -420,7 +420,7 @@ pub struct CompactionRequest {
 /// The history is forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CompactionResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
 }
@@ -437,7 +437,7 @@ pub struct HashKvRequest {
 /// The digest of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HashKvResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
     /// The digest.
@@ -450,7 +450,7 @@ pub struct HashKvResponse {
 /// The digest of the storage.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HashResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
     /// The digest.
@@ -607,7 +607,7 @@ pub struct LeaseGrantRequest {
 /// The lease is made.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseGrantResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
     /// Its number.
@@ -630,7 +630,7 @@ pub struct LeaseRevokeRequest {
 /// The lease and its keys are gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseRevokeResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
 }
@@ -644,7 +644,7 @@ pub struct LeaseKeepAliveRequest {
 /// The lease is renewed, or gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseKeepAliveResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
     /// Its number.
@@ -667,7 +667,7 @@ pub struct LeaseTimeToLiveRequest {
 /// What is left of a lease.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseTimeToLiveResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
     /// Its number.
@@ -696,7 +696,7 @@ pub struct LeaseStatus {
 /// All leases.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LeaseLeasesResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<ResponseHeader>,
     /// The leases.

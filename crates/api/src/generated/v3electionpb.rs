@@ -15,7 +15,7 @@ pub struct CampaignRequest {
 /// The caller leads.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CampaignResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<super::etcdserverpb::ResponseHeader>,
     /// Proof of the leadership, and its fencing token.
@@ -48,7 +48,7 @@ pub struct LeaderRequest {
 /// The leader and what it proclaims.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaderResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<super::etcdserverpb::ResponseHeader>,
     /// The leader's key and its value.
@@ -65,7 +65,7 @@ pub struct ResignRequest {
 /// The leadership is given up, or was lost before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResignResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<super::etcdserverpb::ResponseHeader>,
 }
@@ -82,7 +82,7 @@ pub struct ProclaimRequest {
 /// The value is announced.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProclaimResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<super::etcdserverpb::ResponseHeader>,
 }
@@ -196,7 +196,7 @@ pub mod election_client {
             req.extensions_mut().insert(GrpcMethod::new("v3electionpb.Election", "Proclaim"));
             self.inner.unary(req, path, codec).await
         }
-        /// Who leads now; an error if nobody does.
+        /// Returns the current leader, or an error if there is none.
         pub async fn leader(
             &mut self,
             request: impl tonic::IntoRequest<super::LeaderRequest>,
@@ -261,7 +261,7 @@ pub mod election_server {
             &self,
             request: tonic::Request<super::ProclaimRequest>,
         ) -> std::result::Result<tonic::Response<super::ProclaimResponse>, tonic::Status>;
-        /// Who leads now; an error if nobody does.
+        /// Returns the current leader, or an error if there is none.
         async fn leader(
             &self,
             request: tonic::Request<super::LeaderRequest>,

@@ -12,7 +12,7 @@ pub struct LockRequest {
 /// The lock is held.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LockResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<super::etcdserverpb::ResponseHeader>,
     /// The lock is held while this key exists; name it in a transaction's guard.
@@ -29,7 +29,7 @@ pub struct UnlockRequest {
 /// The lock is released.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UnlockResponse {
-    /// Who answered, at which revision.
+    /// The member that answered, and its revision.
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<super::etcdserverpb::ResponseHeader>,
 }

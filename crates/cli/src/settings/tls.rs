@@ -185,7 +185,7 @@ impl Settings {
             let names = [Some(flags.revoked), flags.common_name, Some(flags.host)];
             let asked = names.into_iter().flatten().find(|name| !self.text(name).is_empty());
             if let Some(name) = asked.or(must_show.then_some(flags.must_show)) {
-                return self.bad(name, format!("nobody could be judged: give --{} too", flags.trusted_ca));
+                return self.bad(name, format!("no certificate could be verified: give --{} too", flags.trusted_ca));
             }
         }
         let revoked = self.path(flags.revoked);

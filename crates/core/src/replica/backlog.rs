@@ -1,8 +1,8 @@
 //! Committed entries that are not applied yet: [`Backlog`].
 //!
-//! What is committed may be much: what a member lacked that was away, or commands that cost tens of milliseconds each. All of it at once
-//! would hold up heartbeats and votes, which the same thread sends. So applying is done in slices, and between two of them the host
-//! hears its peers, its timers and its disk. Order is kept: while anything waits here, whatever comes later waits behind it.
+//! Much may be committed at once: all that a member missed while it was away, or commands that cost tens of milliseconds each. To apply
+//! it in one go would hold up heartbeats and votes, which the same thread sends. So it is applied in slices, and between two of them
+//! the host hears its peers, its timers and its disk. Order is kept: while anything waits here, whatever comes later waits behind it.
 
 use super::gate::Gated;
 use crate::{Entry, Membership, Protocol, SnapshotReference};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// milliseconds. The command that exceeds it is the last one of its slice.
 pub const SLICE_COST: u64 = 80_000;
 
-/// For each so many applications that wait a slice is as long again.
+/// A slice may cost one [`SLICE_COST`] more for each time that this many applications wait.
 const MUCH: usize = 512;
 /// The most that a slice grows to, in slices.
 const SLICES_MAX: usize = 3;

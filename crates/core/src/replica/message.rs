@@ -118,7 +118,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Itself, if a log can be so: numbers that nothing ever reaches would refuse its member a link for good.
+    /// Returns the position if a log can reach it. Numbers that no log ever reaches would have the member's links refused for good.
     ///
     /// # Errors
     /// More starts or batches than a log has in a thousand years, or fewer batches than its start began with.

@@ -207,8 +207,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     /// Says in the log that this node waits for nothing below its oldest proposal any more, so that all forget the gap which a
-    /// lost one left. Numbered 0, which is no proposal: nobody waits for it, and a refusal of it is nobody's. A lost one is
-    /// made good by the next, when as many proposals again have been applied.
+    /// lost one left. Numbered 0, which is no proposal: nobody waits for it, and a refusal of it concerns nobody. If this entry is
+    /// lost, the next one does the same, once as many proposals again have been applied.
     pub(super) fn settle_session(&mut self, out: &mut Vec<Action<P, S>>) {
         let oldest = self.proposals.outstanding.keys().next().copied().unwrap_or(self.proposals.next);
         let (node, incarnation, sequence) = (self.me, self.incarnation, 0);

@@ -75,7 +75,7 @@ impl Sessions {
         })
     }
 
-    /// Whether many numbers are remembered above a gap in this life of a node. Said once per so many.
+    /// Whether a multiple of [`GAP`] numbers is remembered above a gap in this life of a node: true once per that many.
     pub fn has_gap(&self, node: NodeId, incarnation: u64) -> bool {
         let session = self.by_node.get(&node).filter(|session| session.incarnation == incarnation);
         session.is_some_and(|session| !session.above.is_empty() && session.above.len().is_multiple_of(GAP))

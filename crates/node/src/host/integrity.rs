@@ -48,7 +48,7 @@ pub(crate) struct Integrity {
     told_leader: (Option<NodeId>, u64),
     told_all: u64,
     told_all_at: Instant,
-    /// Positions of others came in that were not told on, or not written down.
+    /// Positions of other members have arrived that this node has not passed on yet; `is_unwritten`: not written down yet.
     is_gossip: bool,
     is_unwritten: bool,
     remember_at: Instant,
@@ -74,7 +74,7 @@ impl Integrity {
         }
     }
 
-    /// Somebody is gone: what was heard of it last matters when it comes back.
+    /// Writes positions down at the next turn: a member went away, and its last position is checked when it returns.
     pub(super) fn remember_soon(&mut self) {
         self.remember_at = Instant::now();
     }
@@ -231,7 +231,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.has_ended = true;
     }
 
-    /// Now and then: what is known of others is told on, and written down.
+    /// Passes the positions of other members on, and writes them down when that is due.
     pub(super) fn keep_positions(&mut self) {
         if std::mem::take(&mut self.integrity.is_gossip) {
             let known = self.wiring.gatekeeper.borrow().positions.to_vec();

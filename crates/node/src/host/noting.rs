@@ -11,9 +11,9 @@ use hustings_recorder::{Heard, Mark, unix_micros};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A loop that runs so much later than it wanted is noted, and a turn that takes so long.
+/// A loop that wakes this much too late is noted, and so is a turn that takes this long.
 const LATE: Duration = Duration::from_millis(50);
-/// A wall clock that moves by so much against the boot clock was set; what a time server corrects is far less.
+/// A wall clock that moves by this much against the boot clock was set: a time server corrects far less.
 const CLOCK_STEP_MICROS: i64 = 100_000;
 
 /// Values at the last look, with which new ones are compared.

@@ -34,7 +34,7 @@ impl Describing {
         self.due_at = Some(index);
     }
 
-    /// Whether somebody is to be looked for, with so much applied.
+    /// Whether it is time to look for a member whose description is to be written down, with `applied` being applied.
     pub(super) fn is_due(&self, applied: u64) -> bool {
         self.due_at.is_some_and(|index| applied >= index)
     }

@@ -1,4 +1,4 @@
-//! Compaction by itself: what was superseded long ago is forgotten, without anybody who asks.
+//! Automatic compaction: removes old revisions by age or by number, without a request.
 //!
 //! Source: etcd 3.5, `server/etcdserver/api/v3compactor`: with mode `periodic` the revision is noted ten times per retention,
 //! or per hour where that is less; nothing is compacted before a whole retention has passed, then once per retention or hour,

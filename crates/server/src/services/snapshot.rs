@@ -147,7 +147,7 @@ pub enum SnapshotFileError {
 /// memory is needed than the state takes.
 ///
 /// # Errors
-/// When it is none, is not whole, or was changed.
+/// When the file is no snapshot, is cut off, or was changed.
 pub fn read_snapshot(source: &impl Source, length: u64, check: DigestCheck) -> Result<Snapshot, SnapshotFileError> {
     if first_format::is_one(source, length)? {
         return first_format::read(source, length);

@@ -213,7 +213,7 @@ impl HubState {
         overflow.park(|parked| parked.lagging.push((registration, from)));
     }
 
-    /// Sends what was read; who cannot take it lags from its first event on.
+    /// Sends the events that were read. A watcher whose queue is full lags from the first event that it did not get.
     fn flush(&mut self) {
         while let Some((_, Outbox { outlet, deliveries })) = self.outboxes.pop_first() {
             if let Err(deliveries) = send(&outlet, self.revision, deliveries) {

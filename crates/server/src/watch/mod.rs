@@ -1,7 +1,7 @@
 //! Watch: streams of watchers, each hearing every event from its start on, in order, once.
 //!
-//! Source: etcd 3.5, `server/etcdserver/api/v3rpc/watch.go`. A stream is a value that is asked for its next answer, by
-//! HTTP/2's flow control in the end: who does not read is not read for.
+//! Source: etcd 3.5, `server/etcdserver/api/v3rpc/watch.go`. A stream is a value that is asked for its next answer, in
+//! the end by HTTP/2's flow control: for a client that does not read, nothing is read from the store.
 //!
 //! ```text
 //!              created                 all read, hub agrees

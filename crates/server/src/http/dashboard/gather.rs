@@ -91,7 +91,7 @@ async fn ask<B: Backend>(services: &Services<B>, viewer: &Viewer, member: &Membe
     let report = send(services, viewer, url, request, Bytes::new(), PATIENCE).await?;
     match report["kind"] == "Report" {
         true => Ok(report),
-        false => Err(format!("{url}: it answers, and not with a report")),
+        false => Err(format!("{url}: its answer is no report")),
     }
 }
 
