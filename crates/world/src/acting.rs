@@ -4,7 +4,7 @@ use crate::journal::{Arrow, Line};
 use crate::machine::{self, Job, Machine};
 use crate::network::{Fate, Flight};
 use crate::witness::{self, Service, Witness};
-use crate::world::{What, World};
+use crate::world::{EventKind, World};
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::{Action, Event, ReplicaMessage, SnapshotContents};
 use hustings_core::{EntryKind, Lsn, Membership, NodeId, Origin, Protocol, Record, SnapshotReference, Wire};
@@ -58,7 +58,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 let deadline = now + machine.draw(&after);
                 if let Some(when) = machine.arm(alarm, deadline) {
                     let life = machine.lives;
-                    self.at(when, What::Alarm(at, life, alarm));
+                    self.at(when, EventKind::Alarm(at, life, alarm));
                 }
             }
             Action::CancelTimer(alarm) => self.machines[at].disarm(alarm),
@@ -182,7 +182,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             Fate::Breaks(when) => {
                 self.counts.lost += 1;
                 let session = self.network.session(at, peer);
-                self.at(when, What::Break(at, peer, session));
+                self.at(when, EventKind::Break(at, peer, session));
             }
         }
     }
@@ -213,7 +213,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     ) {
         let session = self.network.session(from, to);
         let slot = self.network.take_off(Flight { from, to, session, message, arrives_at, arrow });
-        self.at(arrives_at, What::Deliver(slot));
+        self.at(arrives_at, EventKind::Deliver(slot));
     }
 
     /// Both ends see the connection end, and dial again.
@@ -224,7 +224,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 self.tell_link(at, peer, LinkState::Down, delay);
             }
             let delay = self.network.quality.delay_max + 2 * self.network.distance(one, other);
-            self.at(self.now + delay + 10_000, What::Connect(one.min(other), one.max(other)));
+            self.at(self.now + delay + 10_000, EventKind::Connect(one.min(other), one.max(other)));
         }
     }
 
@@ -256,9 +256,9 @@ impl<P: Protocol, S: Service> World<P, S> {
         let after = machine.dice.between(pace.sync_min, pace.sync_max);
         machine.stalled_since.get_or_insert(self.now);
         if machine.plants.answers_early {
-            self.at(self.now, What::Early(at, life, last));
+            self.at(self.now, EventKind::Early(at, life, last));
         }
-        self.at(self.now + after, What::Synced(at, life));
+        self.at(self.now + after, EventKind::Synced(at, life));
     }
 
     /// A planted defect: the host says "durable" while the disk is still busy.
@@ -290,7 +290,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         if machine.is_paused {
             // The kernel has synced; the process hears of it when it goes on.
             machine.syncing = Some(last);
-            return self.at(now + 10_000, What::Synced(at, life));
+            return self.at(now + 10_000, EventKind::Synced(at, life));
         }
         self.judge.on_durable(id, last);
         self.step(at, Event::Durable(last));
@@ -313,7 +313,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         if !machine.is_working && !machine.jobs.is_empty() {
             machine.is_working = true;
             let (after, life) = (machine.dice.between(WORK.0, WORK.1), machine.lives);
-            self.at(self.now + after, What::Worked(at, life));
+            self.at(self.now + after, EventKind::Worked(at, life));
         }
     }
 
@@ -321,7 +321,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let (now, machine) = (self.now, &mut self.machines[at]);
         let life = machine.lives;
         if machine.is_stalled || machine.is_paused {
-            return self.at(now + 10_000, What::Worked(at, life));
+            return self.at(now + 10_000, EventKind::Worked(at, life));
         }
         machine.is_working = false;
         let Some(job) = machine.jobs.pop_front() else { return };

@@ -18,7 +18,7 @@ mod asking;
 use crate::dice::Dice;
 use crate::settings::{Settings, micros};
 use crate::witness::Service;
-use crate::world::{What, World};
+use crate::world::{EventKind, World};
 use hustings_core::Protocol;
 use hustings_kv::Outcome;
 use hustings_lease::candidate::Health;
@@ -205,10 +205,10 @@ impl Candidates {
 impl<P: Protocol, S: Service> World<P, S> {
     pub(crate) fn start_candidates(&mut self) {
         for number in 0..self.load.candidates.all.len() {
-            self.at(self.now + 1_000, What::Candidate(number));
+            self.at(self.now + 1_000, EventKind::Candidate(number));
             let alone =
                 self.load.candidates.all[number].as_mut().map(|own| own.dice.between(LEFT_ALONE.0, LEFT_ALONE.1));
-            self.at(self.now + alone.unwrap_or(0), What::Mishap(number));
+            self.at(self.now + alone.unwrap_or(0), EventKind::Mishap(number));
         }
     }
 
@@ -258,7 +258,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let Some(mut own) = self.load.candidates.all[number].take() else { return };
         if own.sleeps_until > self.now {
             own.wakes_at = own.sleeps_until;
-            self.at(own.sleeps_until, What::Candidate(number));
+            self.at(own.sleeps_until, EventKind::Candidate(number));
         } else {
             let effects = std::mem::take(&mut own.effects);
             self.carry_out(number, &mut own, effects);
@@ -293,7 +293,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let next = [mail, alarm, own.stops_at].into_iter().flatten().fold(own.looks_at, u64::min);
         if own.wakes_at > next || own.wakes_at <= self.now {
             own.wakes_at = next;
-            self.at(next, What::Candidate(number));
+            self.at(next, EventKind::Candidate(number));
         }
     }
 
@@ -385,7 +385,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             _ => {}
         }
         self.on_candidate(number);
-        self.at(now + next, What::Mishap(number));
+        self.at(now + next, EventKind::Mishap(number));
     }
 
     fn tell_candidate(&mut self, number: usize, input: Input) {
@@ -404,6 +404,6 @@ impl<P: Protocol, S: Service> World<P, S> {
         let (soonest, latest) = if candidates.dice.below(8) == 0 { LATE_ANSWER } else { ANSWER };
         let at = now + candidates.dice.between(soonest, latest);
         candidates.mail[number].push((at, request, outcome.cloned()));
-        self.at(at, What::Candidate(number));
+        self.at(at, EventKind::Candidate(number));
     }
 }

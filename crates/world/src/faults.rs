@@ -8,7 +8,7 @@ use crate::load::Asked;
 use crate::machine::{Life, Machine};
 use crate::network::Quality;
 use crate::witness::Service;
-use crate::world::{What, World};
+use crate::world::{EventKind, World};
 use hustings_core::replica::Event;
 use hustings_core::{
     Admin, Change, EntryKind, Member, Membership, MembershipChange, NodeId, Passage, Protocol, Role, Timing, Wire,
@@ -112,7 +112,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             Command::Suspend(who, micros) => self.each(*who, |world, at| {
                 world.machines[at].is_paused = true;
                 let life = world.machines[at].lives;
-                world.at(world.now + micros, What::Wake(at, life));
+                world.at(world.now + micros, EventKind::Wake(at, life));
             }),
             Command::Transfer(who) => self.each(*who, |world, to| {
                 let to = world.machines[to].id;
@@ -210,10 +210,10 @@ impl<P: Protocol, S: Service> World<P, S> {
         if !std::mem::take(&mut machine.is_paused) {
             return;
         }
-        let mut stash: Vec<What<P::Timer>> = std::mem::take(&mut machine.stash).into();
+        let mut stash: Vec<EventKind<P::Timer>> = std::mem::take(&mut machine.stash).into();
         // A host that wakes late hears its peers first; a worse one believes its alarms. Both must be safe.
         let alarms_first = self.dice.chance(300_000);
-        stash.sort_by_key(|what| matches!(what, What::Alarm(..)) != alarms_first);
+        stash.sort_by_key(|what| matches!(what, EventKind::Alarm(..)) != alarms_first);
         for what in stash {
             self.at(self.now, what);
         }
@@ -261,7 +261,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             DiskFault::Recover => {
                 machine.pace = self.settings.disk;
                 if std::mem::take(&mut machine.is_stalled) {
-                    self.at(self.now, What::Synced(at, life));
+                    self.at(self.now, EventKind::Synced(at, life));
                 }
             }
             DiskFault::Slow(micros) => {

@@ -7,7 +7,7 @@
 use crate::dice::Dice;
 use crate::settings::{LoadSettings, Settings};
 use crate::witness::Service;
-use crate::world::{What, World};
+use crate::world::{EventKind, World};
 use bytes::Bytes;
 use hustings_core::replica::{Event, Request};
 use hustings_core::{EntryKind, Membership, NodeId, Protocol, Refusal};
@@ -255,7 +255,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     pub(crate) fn start_load(&mut self) {
         for client in 0..self.load.clients.len() {
             let after = self.load.clients[client].dice.below(self.load.settings.pause.max(1));
-            self.at(after, What::Client(client));
+            self.at(after, EventKind::Client(client));
         }
         self.start_rivals();
         self.start_candidates();
@@ -282,7 +282,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
         for client in 0..self.load.clients.len() {
             let after = self.load.clients[client].dice.below(pause * 2 + 1);
-            self.at(self.now + after, What::Client(client));
+            self.at(self.now + after, EventKind::Client(client));
         }
     }
 
@@ -329,13 +329,13 @@ impl<P: Protocol, S: Service> World<P, S> {
         let number = state.done;
         let at = state.home;
         state.pending = Some(Pending { number, key, wish, invoked: now, at, request: None });
-        self.at(now + settings.patience, What::Patience(client, number));
-        self.at(now + 50, What::Call(at, client, number));
+        self.at(now + settings.patience, EventKind::Patience(client, number));
+        self.at(now + 50, EventKind::Call(at, client, number));
     }
 
     /// The request reaches the member.
     pub(crate) fn on_call(&mut self, at: usize, client: usize, number: u64) {
-        if self.is_stashed(at, What::Call(at, client, number)) {
+        if self.is_stashed(at, EventKind::Call(at, client, number)) {
             return;
         }
         let Some(pending) = self.load.clients[client].pending.clone().filter(|pending| pending.number == number) else {
@@ -430,7 +430,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             true => dice.between(AFTER_REFUSAL.0, AFTER_REFUSAL.1),
             false => dice.below(pace * 2 + 1),
         };
-        self.at(self.now + pause, What::Client(client));
+        self.at(self.now + pause, EventKind::Client(client));
     }
 
     fn end_definite(&mut self, client: usize, pending: &Pending, act: Act) {

@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::load::Asked;
 use crate::settings::DiskPace;
 use crate::witness::{Service, Witness};
-use crate::world::What;
+use crate::world::EventKind;
 use hustings_core::laboratory::Defect;
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::sessions::Sessions;
@@ -123,7 +123,7 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     /// The power went: what was not synced is lost.
     pub(crate) is_powered_off: bool,
     /// Events that came while it was paused.
-    pub(crate) stash: VecDeque<What<P::Timer>>,
+    pub(crate) stash: VecDeque<EventKind<P::Timer>>,
     /// Speed of its clock, in millionths of true time.
     pub(crate) rate: u64,
     pub(crate) told_elapsed_at: u64,

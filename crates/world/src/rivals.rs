@@ -15,7 +15,7 @@ use crate::load::Asked;
 use crate::plants;
 use crate::settings::Settings;
 use crate::witness::Service;
-use crate::world::{What, World};
+use crate::world::{EventKind, World};
 use bytes::Bytes;
 use hustings_core::Protocol;
 use hustings_kv::queue::{self, Origin, Place};
@@ -126,7 +126,7 @@ fn question(lease: i64) -> Txn {
 impl<P: Protocol, S: Service> World<P, S> {
     pub(crate) fn start_rivals(&mut self) {
         for rival in 0..self.load.rivals.rivals.len() {
-            self.at(self.now + 1_000, What::Rival(rival));
+            self.at(self.now + 1_000, EventKind::Rival(rival));
         }
     }
 
@@ -170,7 +170,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
             Stage::Leaving => {
                 rival.stage = Stage::Idle;
-                return self.at(now + 100_000, What::Rival(number));
+                return self.at(now + 100_000, EventKind::Rival(number));
             }
         };
         let rival = &mut self.load.rivals.rivals[number];
@@ -179,7 +179,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let request = rival.number;
         let at = rival.dice.below(nodes) as usize;
         let again = now + 300_000 + rival.dice.below(400_000);
-        self.at(again, What::Rival(number));
+        self.at(again, EventKind::Rival(number));
         self.ask_member(at, Asked::Rival(number, request), &command);
     }
 
@@ -202,7 +202,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let rival = &mut self.load.rivals.rivals[number];
         rival.left.push_back((rival.lease, place));
         let noticed = self.now + rival.dice.between(NOTICED.0, NOTICED.1);
-        self.at(noticed, What::Forsaken(number));
+        self.at(noticed, EventKind::Forsaken(number));
     }
 
     /// A member removes what a call wrote that was given up, if it may.

@@ -41,7 +41,7 @@ const RECONNECT: (u64, u64) = (1_000, 20_000);
 
 /// An event that is due at some moment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum What<T> {
+pub enum EventKind<T> {
     /// A message may arrive, by its slot.
     Deliver(u32),
     /// An alarm may be due.
@@ -83,7 +83,7 @@ pub enum What<T> {
 }
 
 /// An event in the queue: its moment, its order among equals, and what is due.
-type Due<T> = Reverse<(u64, u64, What<T>)>;
+type Due<T> = Reverse<(u64, u64, EventKind<T>)>;
 
 /// A cluster, its network, its disks, its clients and its judge.
 pub struct World<P: Protocol, S: Service> {
@@ -224,45 +224,47 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.verdict.clone()
     }
 
-    pub(crate) fn at(&mut self, when: u64, what: What<P::Timer>) {
+    pub(crate) fn at(&mut self, when: u64, what: EventKind<P::Timer>) {
         self.order += 1;
         self.queue.push(Reverse((when, self.order, what)));
     }
 
     /// Dispatches an event that is due: one arm per kind. An event of a paused member waits until it goes on.
-    fn on_due(&mut self, what: What<P::Timer>) {
+    fn on_due(&mut self, what: EventKind<P::Timer>) {
         match what {
-            What::Deliver(slot) => self.on_arrival(slot),
-            What::Alarm(at, life, alarm) if self.lives(at, life) => self.on_alarm(at, alarm),
-            What::Synced(at, life) if self.lives(at, life) => self.on_synced(at),
-            What::Early(at, life, last) if self.lives(at, life) => self.on_early(at, last),
-            What::Worked(at, life) if self.lives(at, life) => self.on_worked(at),
-            What::Slice(at, life) if self.lives(at, life) => self.on_slice(at),
-            What::Watch(at, life) if self.lives(at, life) => self.on_watch(at),
-            What::Link(at, life, peer, state) if self.lives(at, life) => self.on_link(at, peer, state),
-            What::Wake(at, life) if self.lives(at, life) => self.resume(at),
-            What::Break(one, other, session) if self.network.session(one, other) == session => {
+            EventKind::Deliver(slot) => self.on_arrival(slot),
+            EventKind::Alarm(at, life, alarm) if self.lives(at, life) => self.on_alarm(at, alarm),
+            EventKind::Synced(at, life) if self.lives(at, life) => self.on_synced(at),
+            EventKind::Early(at, life, last) if self.lives(at, life) => self.on_early(at, last),
+            EventKind::Worked(at, life) if self.lives(at, life) => self.on_worked(at),
+            EventKind::Slice(at, life) if self.lives(at, life) => self.on_slice(at),
+            EventKind::Watch(at, life) if self.lives(at, life) => self.on_watch(at),
+            EventKind::Link(at, life, peer, state) if self.lives(at, life) => self.on_link(at, peer, state),
+            EventKind::Wake(at, life) if self.lives(at, life) => self.resume(at),
+            EventKind::Break(one, other, session) if self.network.session(one, other) == session => {
                 self.break_connection(one, other)
             }
-            What::Connect(one, other) => self.on_connect(one, other),
-            What::Client(client) => self.on_client(client),
-            What::Patience(client, number) => self.on_patience(client, number),
-            What::Call(at, client, number) => self.on_call(at, client, number),
-            What::Rival(rival) => self.on_rival(rival),
-            What::Candidate(candidate) => self.on_candidate(candidate),
-            What::Mishap(candidate) => self.on_mishap(candidate),
-            What::Forsaken(rival) => self.on_forsaken(rival),
-            What::Restart(at, life) if self.machines[at].lives == life && !self.machines[at].is_up() => self.start(at),
+            EventKind::Connect(one, other) => self.on_connect(one, other),
+            EventKind::Client(client) => self.on_client(client),
+            EventKind::Patience(client, number) => self.on_patience(client, number),
+            EventKind::Call(at, client, number) => self.on_call(at, client, number),
+            EventKind::Rival(rival) => self.on_rival(rival),
+            EventKind::Candidate(candidate) => self.on_candidate(candidate),
+            EventKind::Mishap(candidate) => self.on_mishap(candidate),
+            EventKind::Forsaken(rival) => self.on_forsaken(rival),
+            EventKind::Restart(at, life) if self.machines[at].lives == life && !self.machines[at].is_up() => {
+                self.start(at)
+            }
             // Meant for an earlier life of the member.
-            What::Alarm(..)
-            | What::Synced(..)
-            | What::Early(..)
-            | What::Worked(..)
-            | What::Slice(..)
-            | What::Watch(..)
-            | What::Link(..)
-            | What::Wake(..) => {}
-            What::Break(..) | What::Restart(..) => {}
+            EventKind::Alarm(..)
+            | EventKind::Synced(..)
+            | EventKind::Early(..)
+            | EventKind::Worked(..)
+            | EventKind::Slice(..)
+            | EventKind::Watch(..)
+            | EventKind::Link(..)
+            | EventKind::Wake(..) => {}
+            EventKind::Break(..) | EventKind::Restart(..) => {}
         }
     }
 
@@ -271,7 +273,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 
     /// Keeps what concerns a paused member; says whether it did.
-    pub(crate) fn is_stashed(&mut self, at: usize, what: What<P::Timer>) -> bool {
+    pub(crate) fn is_stashed(&mut self, at: usize, what: EventKind<P::Timer>) -> bool {
         let machine = &mut self.machines[at];
         if machine.is_paused {
             machine.stash.push_back(what);
@@ -319,7 +321,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.machines[at].replica = Some(replica);
         let life = self.machines[at].lives;
         self.act(at);
-        self.at(self.now + STALL_AFTER, What::Watch(at, life));
+        self.at(self.now + STALL_AFTER, EventKind::Watch(at, life));
         for peer in 0..self.machines.len() {
             if peer != at && self.machines[peer].is_up() {
                 self.connect_soon(at, peer);
@@ -357,7 +359,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.journal.note(self.now, Line::Host(id, format!("ends: {why}")));
         self.end(at, true);
         let (life, after) = (self.machines[at].lives, self.settings.restart_after);
-        self.at(self.now + after, What::Restart(at, life));
+        self.at(self.now + after, EventKind::Restart(at, life));
     }
 
     pub(crate) fn step(&mut self, at: usize, event: Event<P, Witness<S>>) {
@@ -399,7 +401,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         if !machine.is_slicing && machine.replica.as_ref().is_some_and(Replica::is_behind) {
             machine.is_slicing = true;
             let life = machine.lives;
-            self.at(self.now + SLICE_MICROS, What::Slice(at, life));
+            self.at(self.now + SLICE_MICROS, EventKind::Slice(at, life));
         }
     }
 
@@ -407,7 +409,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let (now, machine) = (self.now, &mut self.machines[at]);
         let life = machine.lives;
         if machine.is_paused {
-            return self.at(now + 10_000, What::Slice(at, life));
+            return self.at(now + 10_000, EventKind::Slice(at, life));
         }
         machine.is_slicing = false;
         let Some(replica) = &mut machine.replica else { return };
@@ -434,7 +436,7 @@ impl<P: Protocol, S: Service> World<P, S> {
 
     fn on_arrival(&mut self, slot: u32) {
         if let Some(later) = self.network.arrives_later(slot, self.now) {
-            return self.at(later, What::Deliver(slot));
+            return self.at(later, EventKind::Deliver(slot));
         }
         let Some(flight) = self.network.land(slot) else { return };
         let (from, to) = (flight.from, flight.to);
@@ -451,7 +453,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
         if self.machines[to].is_paused {
             let slot = self.network.take_off(flight);
-            self.is_stashed(to, What::Deliver(slot));
+            self.is_stashed(to, EventKind::Deliver(slot));
             return;
         }
         let from = self.machines[from].id;
@@ -470,9 +472,9 @@ impl<P: Protocol, S: Service> World<P, S> {
         if armed.deadline > now {
             armed.queued = armed.deadline;
             let deadline = armed.deadline;
-            return self.at(deadline, What::Alarm(at, life, alarm));
+            return self.at(deadline, EventKind::Alarm(at, life, alarm));
         }
-        if self.is_stashed(at, What::Alarm(at, life, alarm)) {
+        if self.is_stashed(at, EventKind::Alarm(at, life, alarm)) {
             return;
         }
         self.machines[at].alarms.swap_remove(position);
@@ -489,17 +491,17 @@ impl<P: Protocol, S: Service> World<P, S> {
             let health = if is_silent { DiskHealth::Stalled } else { DiskHealth::Recovered };
             self.step(at, Event::Health(health));
         }
-        self.at(now + STALL_AFTER / 2, What::Watch(at, life));
+        self.at(now + STALL_AFTER / 2, EventKind::Watch(at, life));
     }
 
     pub(crate) fn tell_link(&mut self, at: usize, peer: usize, state: LinkState, after: u64) {
         let life = self.machines[at].lives;
-        self.at(self.now + after, What::Link(at, life, peer, state));
+        self.at(self.now + after, EventKind::Link(at, life, peer, state));
     }
 
     fn on_link(&mut self, at: usize, peer: usize, state: LinkState) {
         let life = self.machines[at].lives;
-        if self.is_stashed(at, What::Link(at, life, peer, state)) {
+        if self.is_stashed(at, EventKind::Link(at, life, peer, state)) {
             return;
         }
         // Late news of an old connection: the new one is there already, and was told of before. A host knows by the number of
@@ -516,7 +518,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         // Each says hello before either says more.
         let greeting = self.network.distance(one, other) + self.network.distance(other, one);
         let after = greeting + self.dice.between(RECONNECT.0, RECONNECT.1);
-        self.at(self.now + after, What::Connect(one.min(other), one.max(other)));
+        self.at(self.now + after, EventKind::Connect(one.min(other), one.max(other)));
     }
 
     fn on_connect(&mut self, one: usize, other: usize) {
@@ -526,7 +528,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
         if self.network.is_cut(one, other) || self.network.is_cut(other, one) {
             // The dialler goes on dialling.
-            return self.at(self.now + 50_000, What::Connect(one, other));
+            return self.at(self.now + 50_000, EventKind::Connect(one, other));
         }
         if self.network.take_half_open(one, other) || self.network.disconnect(one, other) {
             // One end had not noticed that the old connection is gone.
