@@ -1,9 +1,9 @@
 //! Carries out a replica's actions: records go to the disk, messages to the network, answers to clients.
 
+use crate::digested::{self, Digested, Service};
 use crate::journal::{Arrow, Line};
 use crate::machine::{self, Job, Machine};
 use crate::network::{Fate, Flight};
-use crate::witness::{self, Service, Witness};
 use crate::world::{EventKind, World};
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::{Action, Event, ReplicaMessage, SnapshotContents};
@@ -39,14 +39,14 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 
     /// Dispatches one action: one arm per kind.
-    fn act_once(&mut self, at: usize, action: Action<P, Witness<S>>) {
+    fn act_once(&mut self, at: usize, action: Action<P, Digested<S>>) {
         let id = self.machines[at].id;
         match action {
             Action::Persist(number, record) => {
                 if let Record::Put(entry) = &record
                     && entry.kind == EntryKind::Command
                 {
-                    self.lease_clock.on_written(entry.lsn.index, witness::digest_of(&entry.payload), self.now);
+                    self.lease_clock.on_written(entry.lsn.index, digested::digest_of(&entry.payload), self.now);
                 }
                 let verdict = self.judge.on_record(id, number, &record);
                 self.judged(verdict);
@@ -344,7 +344,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 }
 
-type JobEvent<P, S> = Event<P, Witness<S>>;
+type JobEvent<P, S> = Event<P, Digested<S>>;
 
 /// The snapshot thread's work; `None` if nothing is to be told of it.
 fn done<P: Protocol, S: Service>(
@@ -385,7 +385,7 @@ fn done<P: Protocol, S: Service>(
 
 fn cut<S: Service>(
     store: &hustings_wal::SnapshotStore,
-    contents: &SnapshotContents<Witness<S>>,
+    contents: &SnapshotContents<Digested<S>>,
 ) -> Result<SnapshotReference, WalError> {
     let mut writer = store.writer(contents.lsn, contents.membership.clone())?;
     let mut result = Ok(());
@@ -401,13 +401,13 @@ fn cut<S: Service>(
 }
 
 fn view_inside<S: Service>(
-    view: &<Witness<S> as hustings_core::StateMachine>::View,
+    view: &<Digested<S> as hustings_core::StateMachine>::View,
 ) -> &<S as hustings_core::StateMachine>::View {
     view.inside()
 }
 
 /// Shows the judge of leases what a member has applied.
-fn follow<S: Service>(judge: &mut LeaseClock, applied: u64, state: &Witness<S>, now: u64) -> Result<(), Violation> {
+fn follow<S: Service>(judge: &mut LeaseClock, applied: u64, state: &Digested<S>, now: u64) -> Result<(), Violation> {
     if applied <= judge.judged() {
         return Ok(());
     }

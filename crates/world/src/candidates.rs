@@ -16,8 +16,8 @@
 mod asking;
 
 use crate::dice::Dice;
+use crate::digested::Service;
 use crate::settings::{Settings, micros};
-use crate::witness::Service;
 use crate::world::{EventKind, World};
 use hustings_core::Protocol;
 use hustings_kv::Outcome;

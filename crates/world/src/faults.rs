@@ -2,12 +2,12 @@
 
 use crate::command::{Command, DiskFault, Expectation, Who};
 use crate::dice::Dice;
+use crate::digested::Service;
 use crate::journal::Line;
 use crate::liveness::live;
 use crate::load::Asked;
 use crate::machine::{Life, Machine};
 use crate::network::Quality;
-use crate::witness::Service;
 use crate::world::{EventKind, World};
 use hustings_core::replica::Event;
 use hustings_core::{

@@ -16,11 +16,11 @@ mod situations;
 use crate::command::{Command, Who};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
+use crate::digested::Service;
 use crate::journal::Line;
 use crate::machine::Plants;
 use crate::seed::{End, Plan, Report, run_covered};
 use crate::sickness::{draw_illness, draw_outstanding};
-use crate::witness::Service;
 use hustings_core::replica::backlog::SLICE_COST;
 use hustings_core::{Protocol, Role, Transition};
 

@@ -8,8 +8,8 @@
 //! here as everywhere.
 
 use crate::command::Command;
+use crate::digested::Service;
 use crate::script::Script;
-use crate::witness::Service;
 use crate::world::World;
 use hustings_core::quorum::Verdict;
 use hustings_core::{NodeId, Protocol, Role, Term};

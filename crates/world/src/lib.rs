@@ -11,11 +11,11 @@
 
 pub mod command;
 pub mod dice;
+pub mod digested;
 mod drawing;
 pub mod journal;
 pub mod network;
 pub mod settings;
-pub mod witness;
 
 pub mod acting;
 mod coverage;
@@ -46,6 +46,7 @@ pub mod every;
 
 pub use command::{Command, DiskFault, Expectation, Who};
 pub use coverage::Coverage;
+pub use digested::{Digested, Service};
 pub use journal::{Arrow, Counts, Journal, Line};
 pub use machine::{Life, Plants};
 pub use network::Quality;
@@ -53,7 +54,6 @@ pub use recording::Recording;
 pub use script::{Script, ScriptError};
 pub use seed::{Plan, Report};
 pub use settings::{DiskPace, LoadSettings, Settings};
-pub use witness::{Service, Witness};
 pub use world::World;
 
 /// The example of the README compiles and holds.

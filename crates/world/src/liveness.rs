@@ -7,8 +7,8 @@
 //! Safety is judged after every step and needs no phase of its own. Read next: [`crate::sickness`].
 
 use crate::command::{Command, DiskFault, Who};
+use crate::digested::Service;
 use crate::settings::Settings;
-use crate::witness::Service;
 use crate::world::World;
 use hustings_core::{Priority, Protocol};
 use hustings_properties::Violation;

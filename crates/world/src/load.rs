@@ -5,8 +5,8 @@
 //! the judges of `hustings-properties`.
 
 use crate::dice::Dice;
+use crate::digested::Service;
 use crate::settings::{LoadSettings, Settings};
-use crate::witness::Service;
 use crate::world::{EventKind, World};
 use bytes::Bytes;
 use hustings_core::replica::{Event, Request};

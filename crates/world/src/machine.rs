@@ -2,9 +2,9 @@
 //! [`Replica`] above a [`Wal`] on a [`SimulatedDisk`].
 
 use crate::dice::Dice;
+use crate::digested::{Digested, Service};
 use crate::load::Asked;
 use crate::settings::DiskPace;
-use crate::witness::{Service, Witness};
 use crate::world::EventKind;
 use hustings_core::laboratory::Defect;
 use hustings_core::replica::ReplicaState;
@@ -30,7 +30,7 @@ pub(crate) struct Armed<T> {
 
 /// Work that is done off the loop.
 pub(crate) enum Job<S: Service> {
-    Cut(SnapshotContents<Witness<S>>),
+    Cut(SnapshotContents<Digested<S>>),
     Store { reference: SnapshotReference, offset: u64, bytes: bytes::Bytes },
     Read { to: NodeId, lsn: Lsn, digest: u32, offset: u64 },
     Load(SnapshotReference),
@@ -98,7 +98,7 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) disk: SimulatedDisk,
     pub(crate) wal: Option<Wal>,
     pub(crate) store: Option<SnapshotStore>,
-    pub(crate) replica: Option<Replica<P, Witness<S>>>,
+    pub(crate) replica: Option<Replica<P, Digested<S>>>,
     pub(crate) life: Life,
     /// Counts lives: what was meant for an earlier one is dropped.
     pub(crate) lives: u32,
@@ -140,7 +140,7 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
 
 /// A member's state after it has read its disk.
 pub(crate) struct Recovered<P: Protocol, S: Service> {
-    pub(crate) birth: Birth<P, Witness<S>>,
+    pub(crate) birth: Birth<P, Digested<S>>,
     pub(crate) durable: Durable,
 }
 
@@ -215,7 +215,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
         let store = SnapshotStore::open(disk).map_err(words)?;
         let (machine, mut state) = match &recovered.durable.snapshot {
             Some(reference) => load(&store, reference)?,
-            None => (Witness::default(), ReplicaState::default()),
+            None => (Digested::default(), ReplicaState::default()),
         };
         if self.plants.forgets_sessions {
             state.sessions = Sessions::new();
@@ -295,7 +295,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
 pub(crate) fn load<S: Service>(
     store: &SnapshotStore,
     reference: &SnapshotReference,
-) -> Result<(Witness<S>, ReplicaState), String> {
+) -> Result<(Digested<S>, ReplicaState), String> {
     let mut bytes = store.load(reference).map_err(|error| error.to_string())?;
     SnapshotContents::decode(&mut bytes).map_err(|error| error.to_string())
 }

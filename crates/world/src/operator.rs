@@ -2,9 +2,9 @@
 //!
 //! A write is seen in the logs; what a read saw is a line of the journal, since nothing else shows it.
 
+use crate::digested::Service;
 use crate::journal::Line;
 use crate::load::Asked;
-use crate::witness::Service;
 use crate::world::World;
 use bytes::Bytes;
 use hustings_core::Protocol;

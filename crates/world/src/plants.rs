@@ -3,8 +3,8 @@
 //!
 //! Nothing here can be switched on in a server: a node is built from other parts.
 
+use crate::digested::Service;
 use crate::machine::Plants;
-use crate::witness::Service;
 use bytes::{Buf, Bytes};
 use hustings_core::laboratory::Defect;
 use hustings_core::{Lsn, SnapshotError, StateMachine};

@@ -1,7 +1,7 @@
 //! Questions that a scheduler may ask of a world: the leader, the running members, those that could serve.
 
+use crate::digested::{Digested, Service};
 use crate::machine::{Life, Machine};
-use crate::witness::{Service, Witness};
 use crate::world::World;
 use hustings_core::options::Options as _;
 use hustings_core::{NodeId, Priority, Protocol, Role};
@@ -30,7 +30,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 
     /// A replica, for inspection.
-    pub fn replica(&self, node: NodeId) -> Option<&hustings_core::Replica<P, Witness<S>>> {
+    pub fn replica(&self, node: NodeId) -> Option<&hustings_core::Replica<P, Digested<S>>> {
         self.machines.iter().find(|machine| machine.id == node)?.replica.as_ref()
     }
 

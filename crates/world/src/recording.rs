@@ -5,8 +5,8 @@
 //!
 //! It deliberately knows nothing of pages: a drawing program decides what a role looks like.
 
+use crate::digested::Service;
 use crate::machine::{Life, Machine};
-use crate::witness::Service;
 use crate::world::World;
 use hustings_core::{NodeId, Protocol, Role, Term};
 use std::collections::BTreeMap;

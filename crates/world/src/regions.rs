@@ -5,8 +5,8 @@
 //! measured apart, their mean. They have become a little shorter since; which of them is long has not changed.
 
 use crate::command::{Command, Who};
+use crate::digested::Service;
 use crate::settings::{LoadSettings, Settings};
-use crate::witness::Service;
 use crate::world::World;
 use hustings_core::{NodeId, Priority, Protocol, Term, Timing};
 use hustings_properties::{Act, Violation};

@@ -11,10 +11,10 @@
 
 use crate::command::{self, Who};
 use crate::dice::Dice;
+use crate::digested::Service;
 use crate::load::Asked;
 use crate::plants;
 use crate::settings::Settings;
-use crate::witness::Service;
 use crate::world::{EventKind, World};
 use bytes::Bytes;
 use hustings_core::Protocol;

@@ -14,11 +14,11 @@
 //! checker's trace print as the same text. Played, a script gives a transcript: after each command what the real code said.
 
 use crate::command::{Command, shown};
+use crate::digested::Service;
 use crate::network::Quality;
 use crate::parse::{micros, nearest};
 use crate::regions::REGIONS;
 use crate::settings::{DiskPace, LoadSettings, Settings};
-use crate::witness::Service;
 use crate::world::World;
 use hustings_core::Limits;
 use hustings_core::replica::Policy;

@@ -13,6 +13,7 @@
 use crate::command::Command;
 use crate::coverage::Coverage;
 use crate::dice::Dice;
+use crate::digested::Service;
 use crate::drawing::{Drawing, KINDS};
 use crate::journal::{Counts, Journal};
 pub use crate::liveness::LIVENESS_TIMEOUTS;
@@ -23,7 +24,6 @@ use crate::recording::Recording;
 use crate::script::Script;
 use crate::settings::{DiskPace, Settings};
 use crate::sickness::{draw_priorities, draw_sickness};
-use crate::witness::Service;
 use crate::world::World;
 use hustings_core::Protocol;
 use hustings_core::replica::Policy;

@@ -14,13 +14,13 @@
 use crate::command::Who;
 use crate::coverage::{self, Coverage, Standing};
 use crate::dice::Dice;
+use crate::digested::{Digested, Service};
 use crate::journal::{Counts, Journal, Line};
 use crate::load::Load;
 use crate::machine::{Life, Machine, Plants};
 use crate::network::Network;
 use crate::recording::Recording;
 use crate::settings::Settings;
-use crate::witness::{Service, Witness};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Alarm, Event, Replica, ReplicaMessage};
 use hustings_core::{Cluster, Limits, Links, Membership, NodeId, Priority, Protocol};
@@ -107,7 +107,7 @@ pub struct World<P: Protocol, S: Service> {
     pub(crate) lease_clock: LeaseClock,
     pub(crate) load: Load,
     pub(crate) dice: Dice,
-    pub(crate) actions: Vec<Action<P, Witness<S>>>,
+    pub(crate) actions: Vec<Action<P, Digested<S>>>,
     pub(crate) verdict: Result<(), Violation>,
     pub(crate) marked_elections: u64,
     /// The member that the operator asks for changes of membership.
@@ -362,7 +362,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.at(self.now + after, EventKind::Restart(at, life));
     }
 
-    pub(crate) fn step(&mut self, at: usize, event: Event<P, Witness<S>>) {
+    pub(crate) fn step(&mut self, at: usize, event: Event<P, Digested<S>>) {
         if self.verdict.is_err() {
             return;
         }

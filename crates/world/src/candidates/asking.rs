@@ -1,9 +1,9 @@
 //! The requests that candidates make of the store, the answers, and what they see in a member's state.
 
 use super::{Stander, Step};
+use crate::digested::Service;
 use crate::load::Asked;
 use crate::settings::micros;
-use crate::witness::Service;
 use crate::world::World;
 use bytes::Bytes;
 use hustings_core::Protocol;

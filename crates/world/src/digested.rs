@@ -1,4 +1,4 @@
-//! A state machine that remembers, in one number, all that it ever applied: [`Witness`]. Members that applied the same
+//! A state machine that remembers, in one number, all that it ever applied: [`Digested`]. Members that applied the same
 //! entries have the same number; so the judge compares states in O(1), and needs to see no entry.
 
 use bytes::{Buf, Bytes};
@@ -22,7 +22,7 @@ impl Service for KvStore {
 
 /// A state machine and the digest of its history.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Witness<S> {
+pub struct Digested<S> {
     inner: S,
     digest: u64,
     /// Log time: all that it advanced by.
@@ -47,7 +47,7 @@ impl Hash for Latest {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// Number of commands that a witness can tell of: more than one step applies, mostly.
+/// Number of commands that can be told of: mostly more than one step applies.
 const LATEST: usize = 64;
 
 /// The digest that a command is known by.
@@ -59,20 +59,20 @@ pub(crate) fn digest_of(payload: &Bytes) -> u64 {
 
 /// A view of both.
 #[derive(Clone)]
-pub struct WitnessView<V> {
+pub struct DigestedView<V> {
     inner: V,
     digest: u64,
     clock: Duration,
 }
 
-impl<V> WitnessView<V> {
+impl<V> DigestedView<V> {
     /// The view of the machine inside.
     pub fn inside(&self) -> &V {
         &self.inner
     }
 }
 
-impl<S> Witness<S> {
+impl<S> Digested<S> {
     /// The digest of all that was applied.
     pub fn digest(&self) -> u64 {
         self.digest
@@ -102,15 +102,15 @@ impl<S> Witness<S> {
     }
 }
 
-impl<S: Service> Service for Witness<S> {
-    fn look(view: &WitnessView<S::View>) -> &View {
+impl<S: Service> Service for Digested<S> {
+    fn look(view: &DigestedView<S::View>) -> &View {
         S::look(&view.inner)
     }
 }
 
-impl<S: StateMachine> StateMachine for Witness<S> {
+impl<S: StateMachine> StateMachine for Digested<S> {
     type Response = S::Response;
-    type View = WitnessView<S::View>;
+    type View = DigestedView<S::View>;
 
     fn advance(&mut self, elapsed: Duration) {
         self.note(elapsed);
@@ -128,29 +128,29 @@ impl<S: StateMachine> StateMachine for Witness<S> {
         self.inner.apply(lsn, payload)
     }
 
-    fn inherit(&mut self, before: &Witness<S>) {
+    fn inherit(&mut self, before: &Digested<S>) {
         self.inner.inherit(&before.inner);
     }
 
-    fn freeze(&self) -> WitnessView<S::View> {
-        WitnessView { inner: self.inner.freeze(), digest: self.digest, clock: self.clock }
+    fn freeze(&self) -> DigestedView<S::View> {
+        DigestedView { inner: self.inner.freeze(), digest: self.digest, clock: self.clock }
     }
 
     fn next_deadline(&self) -> Option<Duration> {
         self.inner.next_deadline()
     }
 
-    fn encode(view: &WitnessView<S::View>, sink: &mut dyn FnMut(Bytes)) {
+    fn encode(view: &DigestedView<S::View>, sink: &mut dyn FnMut(Bytes)) {
         sink(Bytes::copy_from_slice(&view.digest.to_le_bytes()));
         let micros = u64::try_from(view.clock.as_micros()).expect("the log's clock counts in 64 bits");
         sink(Bytes::copy_from_slice(&micros.to_le_bytes()));
         S::encode(&view.inner, sink);
     }
 
-    fn decode(snapshot: &mut dyn Buf) -> Result<Witness<S>, SnapshotError> {
+    fn decode(snapshot: &mut dyn Buf) -> Result<Digested<S>, SnapshotError> {
         let short = |_| SnapshotError { what: "it ends before its digest does".into() };
         let digest = snapshot.try_get_u64_le().map_err(short)?;
         let clock = Duration::from_micros(snapshot.try_get_u64_le().map_err(short)?);
-        Ok(Witness { inner: S::decode(snapshot)?, digest, clock, latest: Latest::default() })
+        Ok(Digested { inner: S::decode(snapshot)?, digest, clock, latest: Latest::default() })
     }
 }
