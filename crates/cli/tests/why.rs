@@ -4,6 +4,7 @@
 
 mod support;
 
+use hustings_api::etcdserverpb::PutRequest;
 use hustings_recorder::{Mark, Note, NoteKind, Recording};
 use hustings_testbed::{Node, Program, wait_for};
 use hustings_torture::rig::Rig;
@@ -14,6 +15,7 @@ use std::fs::DirEntry;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::SystemTime;
 use support::{HUSTINGS, program, run};
 use tokio::sync::{Mutex, MutexGuard};
@@ -523,20 +525,71 @@ async fn a_wall_clock_that_is_set_moves_nobody_and_is_not_blamed() {
     scene.are_played_again();
 }
 
+/// Goal: a disk that fails is told as what ended its leader. Method: its next write is answered with an error, and somebody writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_lost_its_power_says_so() {
+async fn a_leader_whose_disk_fails_ends_itself_and_says_so() {
+    let mut scene = Scene::begin("raft").await;
+    let before = scene.rig.leader().await;
+    scene.does_to(before, "disk leader fail 1").await;
+    let endpoint = scene.rig.cluster.nodes[before].client.clone();
+    let mut writing = Command::new(HUSTINGS);
+    writing.args(["put", "key", "value", "--timeout", "2s", "--endpoints", &endpoint]);
+    // Whether it gets through does not matter: it has to be written.
+    run(&mut writing);
+    scene.is_succeeded(before).await;
+    scene.does_to(before, "disk leader recover").await;
+    scene.rig.make_whole().await.expect("the disk is whole again, and so is everything else");
+    let told = scene.is_told(before, "failed").await;
+    let told = sentence(&told);
+    assert!(told.contains("its process ended itself") && told.contains("os error 5"), "{told}");
+    scene.are_played_again();
+}
+
+/// Goal: load moves no leader, and is not blamed for what happens under it. Method: clients write to the leader as fast as it answers;
+/// then it is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_under_load_stays_and_its_death_is_told_as_that() {
+    const CLIENTS: u32 = 64;
+    const WRITES: u32 = 200;
+    let mut scene = Scene::begin("raft").await;
+    let (before, term) = (scene.rig.leader().await, scene.term());
+    let store =
+        hustings_api::Client::connect(&[scene.rig.cluster.nodes[before].client.clone()]).await.expect("it serves");
+    let written = Arc::new(tokio::sync::Semaphore::new(0));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let (store, written) = (store.clone(), written.clone());
+            tokio::spawn(async move {
+                let request = PutRequest { key: format!("load/{client}").into(), ..PutRequest::default() };
+                // Until the leader is gone.
+                while store.kv().put(request.clone()).await.is_ok() {
+                    written.add_permits(1);
+                }
+            })
+        })
+        .collect();
+    written.acquire_many(CLIENTS * WRITES).await.expect("nobody closes it").forget();
+    assert_eq!((scene.rig.leader().await, scene.term()), (before, term), "nobody moved");
+    scene.does_to(before, "crash leader").await;
+    scene.is_succeeded(before).await;
+    for client in clients {
+        client.await.expect("it ends with the leader");
+    }
+    scene.is_whole().await;
+    scene.is_told(before, "killed").await;
+}
+
+/// Goal: members that all end at once are told as a loss of power. Method: all are killed, the leader last, so that nobody can follow
+/// it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_are_all_killed_at_once_are_told_as_a_loss_of_power() {
     let mut scene = Scene::begin("raft").await;
     let leader = scene.rig.leader().await;
-    // Nobody can follow it.
     scene.does_to(leader, "crash others").await;
     scene.does_to(leader, "crash leader").await;
     scene.is_whole().await;
-    let told = wait_for("a leader to be noted", async || {
-        let why = scene.why();
-        (why["before"]["leader"] == scene.name(leader).as_str() && why["causes"][0] == "power-lost").then_some(why)
-    });
-    let told = told.await.unwrap_or_else(|error| panic!("{error}: {:#}", scene.why()));
-    assert!(told["sentences"][0].as_str().is_some_and(|told| told.contains("all members ended at once")), "{told:#}");
+    let told = scene.is_told(leader, "power-lost").await;
+    assert!(sentence(&told).contains("all members ended at once"), "{told:#}");
 }
 
 /// Goal: members tell over their client ports what is in their directories.
