@@ -58,6 +58,13 @@ fn role_of(member: &str) -> String {
 /// A script for the colours of terms, around each member that is reachable.
 const TERMS: &str = "[...document.querySelectorAll('#ring circle.term')].map(term => term.getAttribute('stroke'))";
 
+/// A script for the bars of leaderships in time, by what is said of each up to its times.
+const LINE: &str = "[...document.querySelectorAll('#line rect title')].map(title => title.textContent.split(':')[0])";
+
+/// A script for whether the store is measured against the quota of two gibibytes.
+const QUOTA: &str = "(() => { const meter = document.querySelector('#store meter'); \
+    return meter && meter.max === 2 * 1024 ** 3 && meter.value > 0 && meter.value < meter.max; })()";
+
 /// A script for the elements that can be used, or are pictures, and of which a reader of screens has nothing to say.
 const NAMELESS: &str = "[...document.querySelectorAll('button, input, meter, svg[role], [role=img], table, dialog')].filter(each => \
     !(each.getAttribute('aria-label') || each.textContent.trim() || each.labels?.length || each.getAttribute('aria-labelledby') \
@@ -129,6 +136,8 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
             "document.querySelector('#leaderships li').textContent.includes('because')",
         )
         .await;
+    assert_eq!(browser.ask(LINE).await, json!([format!("{first}, term 1")]), "one bar, from its election on");
+    browser.until("the store is measured against its quota", QUOTA).await;
     browser.picture("at-rest").await;
     browser.until("the page says what it weighs", WEIGHT).await;
     println!("{}", browser.ask(WEIGHT).await);
@@ -147,9 +156,16 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
             &format!("document.getElementById('warnings').textContent.includes('{first} silent')"),
         )
         .await;
+    let cure = "document.querySelector('#warnings code').textContent.startsWith('systemctl status hustings')";
+    browser.until("a warning names its cure", cure).await;
     browser
         .until("the gap is told", "document.querySelector('#leaderships li').textContent.includes('nobody led for')")
         .await;
+    let bars = browser.ask(LINE).await;
+    assert!(
+        bars[0] == json!(format!("{first}, term 1")) && bars.as_array().is_some_and(|bars| bars.len() > 1),
+        "{bars}"
+    );
     browser.picture("cut-off").await;
     press(&browser, &first, "heal").await;
     browser.until("it follows again", &format!("{} === 'follower'", role_of(&first))).await;
@@ -173,8 +189,14 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
 
     press(&browser, victim, "pause").await;
     browser.until("it is seen to stand still", &gone).await;
+    let unseen = browser.ask("document.getElementById('not-seen').textContent").await;
+    assert!(
+        unseen.as_str().is_some_and(|unseen| unseen.starts_with(&format!("It cannot ask {victim} now"))),
+        "{unseen}"
+    );
     press(&browser, victim, "resume").await;
     browser.until("it goes on", &format!("{} !== 'unreachable'", role_of(victim))).await;
+    browser.until("all are asked again", "document.getElementById('not-seen').textContent === ''").await;
 
     let now = leader(&browser).await;
     let next = ["n1", "n2", "n3"].into_iter().find(|name| *name != now).expect("there are others");
@@ -192,13 +214,22 @@ async fn a_thousand_elections_are_listed_without_a_stall() {
     let directory = tempfile::tempdir().expect("a directory");
     let cluster = Up::start(directory.path(), &[]);
     let store = hustings_api::Client::connect(&[cluster.url(1)]).await.expect("connected");
+    let mut token = 0;
     for number in 0..1_000 {
         let lease = store.lease().lease_grant(LeaseGrantRequest { ttl: 36_000, ..LeaseGrantRequest::default() }).await;
         let lease = lease.expect("granted").into_inner().id;
         let key = format!("service-{number:04}/{lease:x}");
         let value = json!({ "id": format!("host-{number}"), "value": "" }).to_string();
         let request = PutRequest { key: key.into(), value: value.into(), lease, ..PutRequest::default() };
-        store.kv().put(request).await.expect("written");
+        let written = store.kv().put(request).await.expect("written").into_inner();
+        if number == 7 {
+            // Its predecessor left a note, and its winner wrote it down.
+            token = written.header.expect("who wrote it").revision;
+            let history = format!("{token}\thost-7\tnoted\tstepped aside for an upgrade\t1700000000\n");
+            let request =
+                PutRequest { key: "service-0007.history".into(), value: history.into(), ..PutRequest::default() };
+            store.kv().put(request).await.expect("written");
+        }
     }
     let browser = Browser::open(&cluster.url(2), "dashboard").await;
     let frames = "window.longest = 0; let last = performance.now();
@@ -208,6 +239,9 @@ async fn a_thousand_elections_are_listed_without_a_stall() {
     browser.until("all are listed", "document.querySelectorAll('#elections-body tr').length === 1000").await;
     let row = browser.ask("document.querySelector('#elections-body tr[data-key=\"service-0007\"]').textContent").await;
     assert!(row.as_str().is_some_and(|row| row.contains("host-7") && row.contains("10 h of 10 h")), "{row}");
+    let cells = "[...document.querySelector('#elections-body tr[data-key=\"service-0007\"]').children].map(cell => cell.textContent)";
+    let cells = browser.ask(cells).await;
+    assert_eq!((&cells[2], &cells[6]), (&json!(token.to_string()), &json!("stepped aside for an upgrade")), "{cells}");
     browser.client.find(Locator::Css("#filter")).await.expect("a filter").send_keys("0042").await.expect("typed");
     browser.until("one is left", "document.querySelectorAll('#elections-body tr').length === 1").await;
     let begun = Instant::now();
