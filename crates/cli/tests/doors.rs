@@ -147,7 +147,7 @@ fn names(source: &str, dependency: &str) -> bool {
 }
 
 /// The libraries that applications name, whose lists are kept.
-const GUARDED: [&str; 5] = ["core", "election", "lease", "bolt", "tls"];
+const GUARDED: [&str; 10] = ["core", "election", "lease", "bolt", "tls", "raft", "kv", "node", "server", "recorder"];
 
 /// The sources below a folder, in order.
 fn sources(folder: &Path) -> BTreeSet<PathBuf> {
