@@ -160,7 +160,7 @@ impl FromStr for Quorums {
     }
 }
 
-/// Whether every `promise` and every `accept` of so many voters have one in common, each is possible and neither is empty.
+/// Whether every `promise` and every `accept` of this many voters have one in common, each is possible and neither is empty.
 fn do_meet(voters: usize, promise: usize, accept: usize) -> bool {
     let possible = (1..=voters).contains(&promise) && (1..=voters).contains(&accept);
     possible && promise + accept > voters

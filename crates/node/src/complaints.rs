@@ -1,7 +1,7 @@
 //! A port's log lines about callers that it turns away: [`Complaints`].
 //!
 //! A stranger decides how often it comes and, by its name, what is said of it. So each thing is told once for as long as it
-//! goes on, with a count, and only so many different things at a time.
+//! goes on, with a count, and only a bounded number of different things at a time.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

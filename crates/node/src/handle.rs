@@ -192,7 +192,7 @@ impl<S: StateMachine> Handle<S> {
         answer.await.map_err(|_| RequestError::Stopped)
     }
 
-    /// Who leads the cluster, and the token of its leadership: true at some moment after the call. Waits for a quorum.
+    /// Tells which member leads the cluster, and the token of its leadership: true at some moment after the call. Waits for a quorum.
     ///
     /// The answer says nothing of later moments: a successor may be elected while it is read, for members elect as soon as a
     /// link to their leader breaks, and no lease holds them up. So whatever the leader does elsewhere carries the token, to a

@@ -106,7 +106,7 @@ impl Outbox {
         })
     }
 
-    /// The peer said back what was asked after so many microseconds.
+    /// The peer answered a question of the link; the round trip took this many microseconds.
     pub(crate) fn on_round_trip(&self, micros: u64) {
         self.of_peer.on_round_trip(micros);
     }

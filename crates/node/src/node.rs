@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, watch};
 
-/// A sync that takes so long is noted for the recorder.
+/// A sync that takes this long is noted for the recorder.
 const SLOW_SYNC: Duration = Duration::from_millis(50);
 /// Requests that may wait for the loop; beyond, they are refused at once.
 const CALLS_MAX: usize = 16_384;

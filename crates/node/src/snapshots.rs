@@ -25,7 +25,7 @@ const KEPT: usize = 2;
 /// Size from which on only the snapshot that the log names is kept: two of several gigabytes would take the disk that a third is cut on.
 const KEPT_ALONE_BYTES: u64 = 1 << 30;
 
-/// A snapshot that a peer has read from is kept for so long after its last question, however many newer ones there are: where
+/// A snapshot that a peer has read from is kept for this long after its last question, however many newer ones there are: where
 /// snapshots are cut faster than one is fetched, no fetch would ever end.
 const PINNED_FOR: Duration = Duration::from_secs(30);
 

@@ -62,7 +62,7 @@ impl<T: Ord + Copy> Timers<T> {
 /// The clock that leases are measured by (TM-02).
 pub(crate) use hustings_recorder::boot_micros;
 
-/// Changes how eagerly the kernel runs this thread, by so many steps of niceness, where it is allowed: less is sooner.
+/// Changes how eagerly the kernel runs this thread, by this many steps of niceness, where it is allowed: less is sooner.
 ///
 /// The disk thread's syncs and the loop's elections should not queue behind this machine's other work: beside two busy
 /// processes a sync of 0.1 ms was seen to take 8 ms, nearly all of it waiting for a processor. Without the privilege nothing

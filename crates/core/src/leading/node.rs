@@ -63,7 +63,7 @@ impl Node<Log> {
     /// A node that is born with what was durable, and the index through which a recorded commit says that it is
     /// committed: a lower bound (RH-9).
     ///
-    /// What a crash in the middle of a step's records left unconnected was never acknowledged, and is cut off.
+    /// Records that a crash in the middle of a step left without a predecessor were never acknowledged, and are cut off.
     pub fn recover<P: Protocol>(cluster: Cluster, recovered: Durable, out: &mut Effects<P>) -> (Node<Log>, u64) {
         let Durable { promise, snapshot, entries, committed, established: _ } = recovered;
         let mut log = Log::after(snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn));

@@ -18,7 +18,7 @@ const WINDOW: usize = 65_536;
 /// The most that [`Sessions::to_parts`] gives of one.
 pub(super) const ABOVE_MAX: usize = WINDOW + 1;
 
-/// After so many numbers above a gap its origin looks whether it can be closed.
+/// After this many numbers above a gap its origin looks whether it can be closed.
 const GAP: usize = 256;
 
 /// The payload of a blank by which an origin says that it waits for nothing up to here any more.

@@ -34,7 +34,7 @@ impl Memory {
         Arc::new(Memory { limit, used: AtomicU64::new(0) })
     }
 
-    /// Takes so many bytes out of the budget.
+    /// Takes this many bytes out of the budget.
     ///
     /// # Errors
     /// `ResourceExhausted` when they are not there.
@@ -90,7 +90,7 @@ pub(crate) struct Weight {
 }
 
 impl Weight {
-    /// Holds what an answer of so many bytes takes until it is sent.
+    /// Holds the memory of an answer of this many bytes until it is sent.
     pub(crate) fn of(memory: &Arc<Memory>, bytes: usize) -> Result<Weight, Status> {
         Ok(Weight { bytes, held: Arc::new(memory.hold(bytes)?) })
     }

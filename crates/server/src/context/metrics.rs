@@ -191,13 +191,13 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// The disk took so long to sync.
+    /// Counts a sync of the disk, and how long it took.
     pub fn on_fsync(&self, took: Duration) {
         self.fsyncs.observe(took);
         self.fsync_seconds.observe(took.as_secs_f64());
     }
 
-    /// An election that this member won or saw took so long.
+    /// Counts an election that this member won or saw, and how long it took.
     pub fn on_election(&self, took: Duration) {
         self.election_seconds.observe(took.as_secs_f64());
     }
@@ -276,7 +276,7 @@ impl Metrics {
         }
     }
 
-    /// A request with one answer succeeded after so long.
+    /// Counts a request with one answer that succeeded, and how long it took.
     pub(crate) fn on_request(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let place = REQUEST_BUCKETS_MICROS.partition_point(|bound| *bound < micros);

@@ -354,7 +354,7 @@ impl<B: Backend> Context<B> {
         built.map(|(answered, _held)| answered)
     }
 
-    /// Reads values that are on file: off the client threads, which must not wait for a disk, and so many at a time.
+    /// Reads values that are on file: off the client threads, which must not wait for a disk, and a bounded number at a time.
     pub(crate) async fn read_disk<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> T + Send + 'static,

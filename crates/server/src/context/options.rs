@@ -16,7 +16,7 @@ pub enum Compaction {
     Never,
     /// Revisions that were superseded longer ago than this are forgotten.
     Periods(Duration),
-    /// All but so many of the latest revisions.
+    /// All revisions but this many of the latest ones.
     Revisions(i64),
 }
 

@@ -36,7 +36,7 @@ const HEAD: usize = 5;
 /// Size of an answer, in bytes, from which on it is encoded off the client threads.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// Such an answer is sent in parts of so many bytes.
+/// Such an answer is sent in parts of this many bytes.
 const PART_BYTES: usize = 64 << 10;
 
 /// Parts that wait for the connection.
@@ -230,7 +230,7 @@ mod tests {
         (source, Metered::new(body, shape, memory, Duration::from_secs(30)))
     }
 
-    /// A message of gRPC with so many bytes.
+    /// A message of gRPC with this many bytes.
     fn message(bytes: usize) -> Vec<u8> {
         [&[0][..], &(bytes as u32).to_be_bytes(), &vec![7; bytes]].concat()
     }

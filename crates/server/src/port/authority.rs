@@ -240,7 +240,7 @@ const BITS_MAX: u8 = 13;
 
 /// The Huffman codes of the bytes that an authority, a scheme and `:authority` are made of. Source: RFC 7541, Appendix B.
 const SYMBOLS: [(u8, u16, u8); 73] = {
-    // All bytes whose codes have so many bits, from this code on.
+    // First code, length of all its codes in bits, and the bytes in the order of their codes.
     const CLASSES: [(u16, u8, &[u8]); 5] = [
         (0x0, 5, b"012aceiost"),
         (0x15, 6, b"%-./3456789=A_bdfghlmnpru"),

@@ -3,7 +3,7 @@
 //! Source: etcd 3.5, `server/etcdserver/api/v3compactor`: with mode `periodic` the revision is noted ten times per retention,
 //! or per hour where that is less; nothing is compacted before a whole retention has passed, then once per retention or hour,
 //! up to what was noted a retention and one note ago; a failed compaction is tried again at the next note. With mode `revision`
-//! all but so many revisions are compacted every five minutes.
+//! all but the given number of revisions are compacted every five minutes.
 //!
 //! Only the leader proposes; every member notes, so that a new leader goes on where the old one stopped. Two that both
 //! believe they lead do no harm: what is compacted twice is compacted once.
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    /// The compactions of so many seconds, as pairs of when and up to what.
+    /// The compactions within `length`, as pairs of the time in seconds and the revision.
     async fn compactions(
         compaction: Compaction,
         length: Duration,

@@ -136,10 +136,10 @@ impl<B: Backend> Kv for Services<B> {
     }
 }
 
-/// An answer with up to so many keys is built where it was asked for.
+/// An answer with up to this many keys is built where it was asked for.
 const SMALL_KEYS: usize = 1_000;
 
-/// A transaction that reads so many single keys is not weighed before it is done.
+/// A transaction that reads up to this many single keys is not weighed before it is done.
 const FEW_KEYS: usize = 8;
 
 /// An answer up to this size holds nothing of the budget: there are as many as there are streams.
