@@ -91,6 +91,8 @@ struct Warden {
     /// The first process of the namespace that the command runs in, if it has one. Process numbers that the warden tells are
     /// of that namespace, and mean somebody else here.
     cell: Option<OwnedFd>,
+    /// Processes of the command that this process may not kill, and that have to end by themselves: another user's.
+    foreign: Vec<OwnedFd>,
 }
 
 impl Warden {
@@ -110,7 +112,8 @@ impl Warden {
         let (reading, writing) = stream.into_split();
         // Both ends are there: the socket's name is not needed any more, and a killed sidecar would leave it behind.
         directory.close().context("the warden's socket cannot be removed")?;
-        Ok(Warden { process, lines: BufReader::new(reading).lines(), writing, cage: None, cell })
+        let lines = BufReader::new(reading).lines();
+        Ok(Warden { process, lines, writing, cage: None, cell, foreign: Vec::new() })
     }
 
     async fn say(&mut self, say: &Say) -> Result<()> {
@@ -131,8 +134,19 @@ impl Warden {
         match &self.cell {
             // The kernel says that it has ended once all the others in there have.
             Some(cell) => has_ended(cell),
-            None => is_group_gone(group) && self.cage.as_ref().is_none_or(Cage::is_empty),
+            None => {
+                let is_caught = self.cage.as_ref().is_none_or(Cage::is_empty);
+                is_group_gone(group) && is_caught && self.foreign.iter().all(has_ended)
+            }
         }
+    }
+
+    /// Kills what the warden has started, and the warden with it; what may not be killed is waited for later.
+    fn replace(&mut self, group: i32) {
+        self.foreign.extend(self.process.id().into_iter().flat_map(end_descendants_of));
+        self.end(group);
+        // One that is gone needs no signal.
+        let _ = self.process.start_kill();
     }
 
     /// Kills what is left of the command.
@@ -144,6 +158,27 @@ impl Warden {
         }
         end_group(group);
         self.cage.iter().for_each(Cage::kill);
+    }
+}
+
+/// A command that lives on although it was killed.
+#[derive(Default)]
+struct Unkillable {
+    /// The first look at it.
+    since: Option<std::time::Instant>,
+    is_told: bool,
+}
+
+impl Unkillable {
+    /// It lives still; tells it once.
+    fn look(&mut self) {
+        let since = self.since.get_or_insert_with(std::time::Instant::now);
+        if since.elapsed() > UNKILLABLE_AFTER && !std::mem::replace(&mut self.is_told, true) {
+            say(format_args!(
+                "the command cannot be killed (does it wait for a disk, or has it become another user?): \
+                 the election stays held until it has ended"
+            ));
+        }
     }
 }
 
@@ -341,6 +376,7 @@ impl Sidecar {
         }
         let mut group = 0;
         let mut tick = tokio::time::interval(TELL_EVERY);
+        let mut unkillable = Unkillable::default();
         board.leads(leadership);
         // The reason why it stops, once it does, and whether this process ends then.
         let mut stopping: Option<(String, bool)> = None;
@@ -366,7 +402,7 @@ impl Sidecar {
                             if times.is_stop_due() {
                                 return Ok(End::Lost("the store was silent while the command was to start again".to_owned()));
                             }
-                            group = 0;
+                            (group, unkillable) = (0, Unkillable::default());
                             let again = self.start(leadership, token, times, &warden.cage);
                             // One that is gone is heard.
                             let _ = warden.say(&again).await;
@@ -375,7 +411,7 @@ impl Sidecar {
                         return Ok(self.on_command_ended(code, stopping, leadership, is_over).await);
                     }
                     Err(error) => {
-                        self.end_without_warden(group, warden).await;
+                        self.end_without_warden(group, warden, unkillable).await;
                         return Ok(End::NoWarden(format!("{error:#}")));
                     }
                 },
@@ -387,9 +423,10 @@ impl Sidecar {
                     }
                     if times.until_kill().is_zero() && group != 0 && !warden.has_ended(group) {
                         // The warden should have done it by now: it stands still, and goes with the rest.
-                        warden.process.id().into_iter().for_each(end_descendants_of);
-                        warden.end(group);
-                        let _ = warden.process.start_kill();
+                        warden.replace(group);
+                    }
+                    if group != 0 && times.until_kill().is_zero() {
+                        unkillable.look();
                     }
                 }
                 (loss, left) = leadership.stop(), if stopping.is_none() => {
@@ -451,17 +488,12 @@ impl Sidecar {
     }
 
     /// Ends what the command started after the warden is gone: the kernel has killed the command with it, everything else is killed here.
-    async fn end_without_warden(&self, group: i32, warden: &mut Warden) {
-        let _ = warden.process.start_kill();
+    async fn end_without_warden(&self, group: i32, warden: &mut Warden, mut unkillable: Unkillable) {
+        warden.replace(group);
         let _ = warden.process.wait().await;
-        let (begun, mut is_told) = (std::time::Instant::now(), false);
         while group != 0 && !warden.has_ended(group) {
             warden.end(group);
-            if begun.elapsed() > UNKILLABLE_AFTER && !std::mem::replace(&mut is_told, true) {
-                say(format_args!(
-                    "the command cannot be killed (does it wait for a disk?): the election stays held until it has ended"
-                ));
-            }
+            unkillable.look();
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -1,6 +1,8 @@
 //! Stories of what a sidecar is told: by its health command, by callers of its socket, by signals. Goal: each is obeyed in the
 //! tenure that it is meant for, and none in another. Method: real sidecars; commands that write down what reaches them.
 
+mod strangers;
+
 use crate::support::Running;
 use crate::{Story, is_alive};
 use hustings_testbed::wait_for;

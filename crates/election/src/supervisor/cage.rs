@@ -10,7 +10,7 @@
 //! systemd with `Delegate=yes`.
 
 use serde::{Deserialize, Serialize};
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,10 +61,16 @@ impl Cage {
         let _ = self.write("cgroup.kill", "1");
     }
 
-    /// Whether nobody in it lives; true as well once it is gone.
+    /// Whether nobody in it lives; true as well once it is gone, and false where the kernel does not say.
     pub fn is_empty(&self) -> bool {
-        let events = std::fs::read_to_string(self.directory.join("cgroup.events"));
-        events.map_or(true, |events| !events.lines().any(|line| line == "populated 1"))
+        match std::fs::read_to_string(self.directory.join("cgroup.events")) {
+            Ok(events) => !events.lines().any(|line| line == "populated 1"),
+            // One that is taken away while its file is open says ENODEV.
+            Err(error) => {
+                error.kind() == ErrorKind::NotFound
+                    || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
+            }
+        }
     }
 
     /// Kills until nobody in it lives.
@@ -123,5 +129,15 @@ mod tests {
         let part = "41 31 0:38 /docker/7f /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         assert_eq!(found(part, "0::/docker/7f/unit\n"), Some("/sys/fs/cgroup/unit".into()));
         assert_eq!(found("1 2 0:1 / /sys/fs/cgroup rw - cgroup cgroup rw,memory\n", "4:memory:/x\n"), None);
+    }
+
+    #[test]
+    fn one_that_cannot_be_looked_into_is_not_taken_for_empty() {
+        let place = tempfile::tempdir().expect("a place");
+        let cage = Cage::at(place.path().join("group"));
+        assert!(cage.is_empty(), "it is gone");
+        // A directory in the place of the file: reading it fails, and not because it is gone.
+        std::fs::create_dir_all(cage.directory().join("cgroup.events")).expect("there is room");
+        assert!(!cage.is_empty(), "nobody knows");
     }
 }

@@ -1,6 +1,11 @@
 //! All processes that a process has started, and their end.
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, test_kill_process_group, wait};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
+    test_kill_process_group, wait,
+};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// Pause between two looks at processes that do not end at once.
@@ -58,12 +63,16 @@ pub(super) fn reap(reaped: &mut impl FnMut(Pid, u8)) -> bool {
     }
 }
 
-/// Kills all descendants of another process, as far as they can be seen.
-pub fn end_descendants_of(process: u32) {
-    let Some(process) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return };
-    for pid in descendants_of(process) {
-        let _ = kill_process(pid, Signal::KILL);
-    }
+/// Kills all descendants of another process, as far as they can be seen. Gives a pidfd of each that this process may not kill,
+/// because it has become another user's.
+pub fn end_descendants_of(process: u32) -> Vec<OwnedFd> {
+    let Some(process) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return Vec::new() };
+    let end = |pid: Pid| {
+        // One that has no pidfd is gone.
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        (pidfd_send_signal(&pidfd, Signal::KILL) == Err(Errno::PERM)).then_some(pidfd)
+    };
+    descendants_of(process).into_iter().filter_map(end).collect()
 }
 
 /// Kills a process group that somebody else should have ended.
@@ -74,26 +83,29 @@ pub fn end_group(group: i32) {
 }
 
 /// Whether nobody of a process group acts any more. A process that has ended and waits to be reaped does not: the reaper
-/// of an orphan may take seconds, or for ever.
+/// of an orphan may take seconds, or for ever. A group that this process may not signal (EPERM: all of it is another user's by
+/// now) is there as much as any other.
 pub fn is_group_gone(group: i32) -> bool {
     let Some(id) = Pid::from_raw(group) else { return true };
-    test_kill_process_group(id).is_err() || !acts(group)
+    test_kill_process_group(id) == Err(Errno::SRCH) || !acts(group)
 }
 
-/// Whether a thread of this process group lives; true as well where that cannot be seen.
+/// Whether a thread of this process group, which the kernel knows, lives; true as well where that cannot be seen.
 fn acts(group: i32) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else { return true };
-    let mut numbers = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    numbers.any(|process| {
-        let is_member = state_of(&format!("/proc/{process}/stat")).is_some_and(|(_, of)| of == group);
-        is_member && {
-            // A process whose first thread has ended looks dead as a whole.
-            let threads = std::fs::read_dir(format!("/proc/{process}/task"));
-            threads.is_ok_and(|threads| {
-                let mut stats = threads.flatten().map(|thread| thread.path().join("stat").display().to_string());
-                stats.any(|stat| state_of(&stat).is_some_and(|(is_alive, _)| is_alive))
-            })
-        }
+    let numbers = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_member = |process: &i32| state_of(&format!("/proc/{process}/stat")).is_some_and(|(_, of)| of == group);
+    let members: Vec<i32> = numbers.filter(is_member).collect();
+    // A /proc that is mounted with hidepid shows nobody of another user's group.
+    members.is_empty() || members.into_iter().any(has_living_thread)
+}
+
+/// A process whose first thread has ended looks dead as a whole, and is not.
+fn has_living_thread(process: i32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    threads.is_ok_and(|threads| {
+        let mut stats = threads.flatten().map(|thread| thread.path().join("stat").display().to_string());
+        stats.any(|stat| state_of(&stat).is_some_and(|(is_alive, _)| is_alive))
     })
 }
 
@@ -110,6 +122,7 @@ fn state_of(stat: &str) -> Option<(bool, i32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::Uid;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
@@ -129,5 +142,55 @@ mod tests {
         }
         assert!(test_kill_process_group(id).is_ok(), "the kernel still knows it");
         child.wait().expect("it has ended");
+    }
+
+    /// Runs this as a user who may not signal root's processes: to the kernel a thread has a user of its own. Only
+    /// root can.
+    fn as_nobody<T: Send>(question: impl FnOnce() -> T + Send) -> T {
+        let ask = || {
+            rustix::thread::set_thread_uid(Uid::from_raw(65_534)).expect("root becomes whom it likes");
+            question()
+        };
+        std::thread::scope(|scope| scope.spawn(ask).join().expect("it answers"))
+    }
+
+    /// Goal: a group that may not be signalled is not taken for gone, and is gone once it has ended. Method: root's processes,
+    /// asked as another user.
+    #[test]
+    fn a_group_of_another_user_is_there_until_it_has_ended() {
+        if !rustix::process::geteuid().is_root() {
+            assert!(!is_group_gone(1), "the machine's first process runs, whoever asks");
+            return;
+        }
+        let mut child = Command::new("sleep").arg("60").process_group(0).spawn().expect("it starts");
+        let group = child.id().cast_signed();
+        let id = Pid::from_raw(group).expect("a process has a number");
+        assert_eq!(as_nobody(|| test_kill_process_group(id)), Err(Errno::PERM), "nobody may not signal it");
+        assert!(!as_nobody(|| is_group_gone(group)), "it runs");
+        end_group(group);
+        while !as_nobody(|| is_group_gone(group)) {
+            std::thread::yield_now();
+        }
+        child.wait().expect("it has ended");
+        assert!(as_nobody(|| is_group_gone(group)), "nobody has this number any more");
+    }
+
+    /// Goal: who ends another process' descendants learns which of them it may not kill. Method: root's, once as nobody, once
+    /// as root.
+    #[test]
+    fn descendants_that_may_not_be_killed_are_told() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let mut parent =
+            Command::new("sh").args(["-c", "sleep 60 & wait"]).process_group(0).spawn().expect("it starts");
+        let pid = Pid::from_child(&parent);
+        while descendants_of(pid).is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(as_nobody(|| end_descendants_of(parent.id())).len(), 1, "it is told, and lives");
+        assert_eq!(descendants_of(pid).len(), 1);
+        assert!(end_descendants_of(parent.id()).is_empty(), "root kills it");
+        parent.wait().expect("its child has ended");
     }
 }
