@@ -103,15 +103,16 @@ fn main() -> ExitCode {
         logging::finish();
         std::process::abort();
     }));
-    let matches = command().try_get_matches_from(as_ours(std::env::args_os().collect())).unwrap_or_else(|error| {
-        let is_workload = std::env::args().nth(1).is_some_and(|verb| workload::NAMES.contains(&verb.as_str()));
-        if is_workload && error.use_stderr() {
-            // Nobody may read it; the exit code says the same.
-            let _ = error.print();
-            std::process::exit(Code::BadArguments.number().into());
-        }
-        error.exit()
-    });
+    let matches =
+        command().try_get_matches_from(as_ours(std::env::args_os().collect(), is_service())).unwrap_or_else(|error| {
+            let is_workload = std::env::args().nth(1).is_some_and(|verb| workload::NAMES.contains(&verb.as_str()));
+            if is_workload && error.use_stderr() {
+                // Nobody may read it; the exit code says the same.
+                let _ = error.print();
+                std::process::exit(Code::BadArguments.number().into());
+            }
+            error.exit()
+        });
     let result = match matches.subcommand() {
         Some(("run", matches)) => return ExitCode::from(elect::run::run(matches)),
         Some(("lock", matches)) => return ExitCode::from(elect::run::lock(matches)),
@@ -154,11 +155,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether a supervisor has started this process, or somebody who has told it settings of etcd's server.
+fn is_service() -> bool {
+    let is_etcds = |name: &str| name.starts_with("ETCD_");
+    std::env::vars_os().any(|(name, _)| name == "NOTIFY_SOCKET" || name.to_str().is_some_and(is_etcds))
+}
+
 /// The command line as clap knows it. Called by the name of etcd this program serves, so that a link of that name is enough
-/// for a unit; and flags of `serve` may begin with one dash, as in Go.
-fn as_ours(mut arguments: Vec<OsString>) -> Vec<OsString> {
+/// for a unit; so it does when a unit of etcd calls it by its own name, with flags of etcd in the place of a verb or, as a
+/// service, with nothing. Flags of `serve` may begin with one dash, as in Go.
+fn as_ours(mut arguments: Vec<OsString>, is_service: bool) -> Vec<OsString> {
     let name = arguments.first().and_then(|path| Path::new(path).file_name());
-    if name.is_some_and(|name| name == "etcd") {
+    let serves = match arguments.get(1).map(|first| first.to_str().unwrap_or("")) {
+        None => is_service,
+        Some("-h" | "-help" | "--help" | "-V" | "-version" | "--version") => false,
+        Some(first) => first.starts_with('-'),
+    };
+    if serves || name.is_some_and(|name| name == "etcd") {
         arguments.insert(1, "serve".into());
     }
     if arguments.get(1).is_some_and(|verb| verb == "serve") {
@@ -185,5 +198,23 @@ mod tests {
     #[test]
     fn a_failed_sidecar_ends_with_the_supervisor_s_code() {
         assert_eq!(Code::Sidecar.number(), supervisor::EXIT_SUPERVISOR);
+    }
+
+    #[test]
+    fn flags_of_etcd_in_the_place_of_a_verb_serve() {
+        let ours = |line: &str, is_service| {
+            let words = as_ours(line.split(' ').map(OsString::from).collect(), is_service);
+            words.iter().map(|word| word.to_str().expect("text")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            ours("/usr/bin/hustings -name m1 --data-dir /d", false),
+            "/usr/bin/hustings serve --name m1 --data-dir /d"
+        );
+        assert_eq!(ours("/usr/bin/etcd --name m1", false), "/usr/bin/etcd serve --name m1");
+        assert_eq!(ours("hustings", true), "hustings serve", "a unit without arguments");
+        assert_eq!(ours("hustings", false), "hustings", "somebody at a terminal, who gets help");
+        for line in ["hustings --help", "hustings -h", "hustings --version", "hustings -V", "hustings get k"] {
+            assert_eq!(ours(line, true), line);
+        }
     }
 }

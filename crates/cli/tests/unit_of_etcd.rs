@@ -129,13 +129,25 @@ impl Place {
 }
 
 #[test]
-fn the_unit_and_the_environment_of_debians_package_start_this_server_through_a_link() {
+fn the_unit_and_the_environment_of_debians_package_start_this_server() {
+    // Through a link of etcd's name, and by its own name where somebody has changed nothing but the binary.
+    let etcds = the_unit_of_the_package_starts("etcd", UNIT);
+    let version = run(Command::new(etcds.path("usr/bin/etcd")).arg("--version")).ok();
+    assert!(version.starts_with("etcd Version: 3.5."), "{version}");
+    let own = UNIT.replace("ExecStart=/usr/bin/etcd", "ExecStart=/usr/bin/hustings");
+    let own = the_unit_of_the_package_starts("hustings", &own);
+    let version = run(Command::new(own.path("usr/bin/hustings")).arg("--version")).ok();
+    assert!(version.starts_with("hustings "), "{version}");
+}
+
+/// Starts a unit whose binary has this name, and sees it serve.
+fn the_unit_of_the_package_starts(binary: &str, unit: &str) -> Place {
     let place = Place::new();
     let root = place.directory.path();
     std::fs::create_dir_all(root.join("etc/default")).expect("made");
     std::fs::create_dir_all(root.join("usr/bin")).expect("made");
     std::fs::create_dir_all(root.join("var/lib/etcd")).expect("made");
-    std::os::unix::fs::symlink(HUSTINGS, root.join("usr/bin/etcd")).expect("linked");
+    std::os::unix::fs::symlink(HUSTINGS, root.join("usr/bin").join(binary)).expect("linked");
     // The file's own comments, and what its reader is invited to add.
     let (client, peer) = (&place.client, &place.peer);
     let environment = format!(
@@ -145,12 +157,27 @@ fn the_unit_and_the_environment_of_debians_package_start_this_server_through_a_l
          DAEMON_ARGS=-snapshot-count 10000 --auto-compaction-retention=1 --enable-v2=true\n"
     );
     std::fs::write(root.join("etc/default/etcd"), environment).expect("written");
-    let _member = place.start(&mut command_of(UNIT, root));
+    let _member = place.start(&mut command_of(unit, root));
     let (status, body) = http(client, "POST", "/v3/cluster/member/list", "{}");
     assert!(status == 200 && body.contains("\"name\":\"m1\""), "{body}");
     assert!(root.join("var/lib/etcd/default").exists(), "its data is where the unit says");
-    let version = run(Command::new(root.join("usr/bin/etcd")).arg("--version")).ok();
-    assert!(version.starts_with("etcd Version: 3.5."), "{version}");
+    place
+}
+
+#[test]
+fn a_unit_without_arguments_starts_a_server_and_an_empty_line_of_a_terminal_does_not() {
+    let place = Place::new();
+    let (client, peer) = (&place.client, &place.peer);
+    let mut command = Command::new(HUSTINGS);
+    command.env("ETCD_DATA_DIR", place.path("data")).env("ETCD_NAME", "m1");
+    command.env("ETCD_LISTEN_CLIENT_URLS", client).env("ETCD_ADVERTISE_CLIENT_URLS", client);
+    command.env("ETCD_LISTEN_PEER_URLS", peer).env("ETCD_INITIAL_ADVERTISE_PEER_URLS", peer);
+    let _member = place.start(command.env("ETCD_INITIAL_CLUSTER", format!("m1={peer}")));
+    assert_eq!(http(client, "POST", "/v3/cluster/member/list", "{}").0, 200);
+    // What is meant for `etcdctl` asks for no server.
+    let mut command = Command::new(HUSTINGS);
+    let said = run(command.env_clear().env("ETCDCTL_API", "3"));
+    assert!(said.code == Some(2) && said.stderr.contains("Usage: hustings"), "{said:?}");
 }
 
 #[test]
