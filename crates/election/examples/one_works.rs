@@ -5,7 +5,8 @@
 //! cargo run -p hustings-election --example one_works -- hustings://127.0.0.1:2379,127.0.0.1:2381,127.0.0.1:2383/billing a
 //! ```
 //!
-//! The same with `etcd://` in front of an etcd cluster's endpoints.
+//! The store may be another one: `etcd://HOST:2379/billing`, `zookeeper://HOST:2181/billing`, `consul://HOST:8500/billing`,
+//! `postgres://USER@HOST/DATABASE/billing` or `kubernetes:///NAMESPACE/billing`.
 
 use hustings_election::{Election, Lead, Named};
 use std::error::Error;
