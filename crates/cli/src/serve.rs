@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Names the socket at which `hustings up` takes orders from the dashboards of its members.
 pub(crate) const WORKBENCH: &str = "HUSTINGS_WORKBENCH";
@@ -155,6 +155,8 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         let dialling = dial.map(Connector::expiries).unwrap_or_default();
         [of_port(client_tls.as_ref().or(metrics_tls.as_ref())), of_port(peer_acceptor.as_ref()), dialling].concat()
     }));
+    // Whoever hears that this member is ready may stop it at once.
+    let signals = Signals::listen()?;
     tokio::spawn(say_when_ready(handle.clone()));
     tokio::spawn(time_elections(handle.clone(), server.metrics()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -165,15 +167,14 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
             let _ = stopped.await;
         }),
     ));
-    wait_for_stop(exits_with_parent.then(|| node.counters.clone())).await?;
+    let mut signals = wait_for_stop(signals, exits_with_parent.then(|| node.counters.clone())).await;
     if let Some(tape) = &tape {
         tape.mark(Mark::Stopping);
     }
     // A second signal ends the process at once.
-    tokio::spawn(async {
-        if wait_for_stop(None).await.is_ok() {
-            std::process::exit(1);
-        }
+    tokio::spawn(async move {
+        signals.next().await;
+        std::process::exit(1);
     });
     shut_down(handle, stop, serving, &plan).await;
     Ok(())
@@ -248,10 +249,30 @@ async fn shut_down(
     }
 }
 
+/// The signals that end a member. None ends it at once from the moment on at which it listens.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Signals> {
+        let terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+        Ok(Signals { terminate, interrupt })
+    }
+
+    /// Waits for the next one.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
 /// Waits for a signal; or, with counters, for the end of the parent, whose words are obeyed until then: `cut` and `heal`.
-async fn wait_for_stop(parent: Option<Arc<Counters>>) -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+async fn wait_for_stop(mut signals: Signals, parent: Option<Arc<Counters>>) -> Signals {
     let orphaned = async {
         if let Some(counters) = parent {
             // A thread of its own and not the runtime's: the runtime would wait for it at the end, and the parent, which
@@ -274,11 +295,10 @@ async fn wait_for_stop(parent: Option<Arc<Counters>>) -> Result<()> {
         }
     };
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = signals.next() => {}
         () = orphaned => {}
     }
-    Ok(())
+    signals
 }
 
 /// Tells systemd, or another owner of `NOTIFY_SOCKET`, once there is a leader: as etcd does, whose unit has `Type=notify`.
