@@ -90,10 +90,15 @@ impl Story {
             .expect("it starts")
     }
 
-    /// The command that has begun as the so-many-th.
-    async fn begun(&self, count: usize) -> Begun {
+    /// The command that has begun as the so-many-th. A sidecar that was struck may end after the next command has begun: whoever
+    /// has ended is started anew all the while, or three faults in a row would leave nobody.
+    async fn begun(&mut self, count: usize) -> Begun {
         let log = self.path("log");
-        let begun = wait_for("a command to begin", async || read(&log).into_iter().nth(count - 1)).await;
+        let look = async || {
+            self.mend();
+            read(&log).into_iter().nth(count - 1)
+        };
+        let begun = wait_for("a command to begin", look).await;
         begun.unwrap_or_else(|error| panic!("{error}\n{}", self.said()))
     }
 
