@@ -51,6 +51,12 @@ impl Scene {
         self.rig.perform(&act).await.expect("it is done");
     }
 
+    /// Somebody writes at this member. Whether it gets through does not matter: its disk has to write.
+    fn is_written_to(&self, member: usize) {
+        let endpoint = &self.rig.cluster.nodes[member].client;
+        run(Command::new(HUSTINGS).args(["put", "key", "value", "--timeout", "2s", "--endpoints", endpoint]));
+    }
+
     /// Waits until somebody else leads.
     async fn is_succeeded(&mut self, before: usize) -> usize {
         let what = format!("{}: somebody to lead after {}", self.protocol, self.name(before));
@@ -415,11 +421,7 @@ async fn a_leader_whose_disk_does_not_answer_gives_way_and_says_so() {
     let mut scene = Scene::begin("gmt2000").await;
     let before = scene.rig.leader().await;
     scene.does_to(before, "disk leader slow 5s").await;
-    let endpoint = scene.rig.cluster.nodes[before].client.clone();
-    let mut writing = Command::new(HUSTINGS);
-    writing.args(["put", "key", "value", "--timeout", "2s", "--endpoints", &endpoint]);
-    // Whether it gets through does not matter: it has to be synced.
-    run(&mut writing);
+    scene.is_written_to(before);
     scene.is_succeeded(before).await;
     scene.does_to(before, "disk leader recover").await;
     scene.is_whole().await;
@@ -531,11 +533,7 @@ async fn a_leader_whose_disk_fails_ends_itself_and_says_so() {
     let mut scene = Scene::begin("raft").await;
     let before = scene.rig.leader().await;
     scene.does_to(before, "disk leader fail 1").await;
-    let endpoint = scene.rig.cluster.nodes[before].client.clone();
-    let mut writing = Command::new(HUSTINGS);
-    writing.args(["put", "key", "value", "--timeout", "2s", "--endpoints", &endpoint]);
-    // Whether it gets through does not matter: it has to be written.
-    run(&mut writing);
+    scene.is_written_to(before);
     scene.is_succeeded(before).await;
     scene.does_to(before, "disk leader recover").await;
     scene.rig.make_whole().await.expect("the disk is whole again, and so is everything else");
