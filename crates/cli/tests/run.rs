@@ -172,7 +172,7 @@ async fn a_warden_that_stands_still_is_replaced_by_the_sidecar() {
     // Nothing ends as long as the lease is renewed; a sidecar that is told to end does not wait for its warden for ever.
     first.signal(Signal::TERM);
     story.the_second_works(&begun).await;
-    first.end();
+    assert_eq!(first.end(), Some(128 + 9), "it was killed, as it would have been by the warden: {:?}", first.seen);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -194,37 +194,55 @@ async fn a_command_that_stands_still_is_killed_in_time() {
     assert_eq!(first.end(), Some(128 + 9), "it was killed: {:?}", first.seen);
 }
 
-/// Goal: when sidecar, warden and command stand still together (a virtual machine, a freezer), what remains is a moment after they
-/// wake, and a token that is not the highest any more. Method: all three are stopped until another one leads, and go on.
+impl Story {
+    /// Sidecar, warden and command stand still together (a virtual machine, a freezer), until another one leads; gives the first
+    /// sidecar, its tree, and the second one.
+    async fn a_tree_that_is_passed_over(&self) -> (Running, Begun, Running) {
+        // No witness: who stands still would hold it.
+        let work = |id: &str| {
+            let log = self.path("log");
+            format!(
+                "echo {id} $HUSTINGS_FENCE_NUMBER $PPID $$ >> {}; trap '' TERM; while :; do sleep 0.01; done",
+                log.display()
+            )
+        };
+        let first = Running::start(&mut self.sidecar("a", &[], &["sh", "-c", &work("a")]));
+        let begun = self.begun(1).await[0].clone();
+        let mut second = Running::start(&mut self.sidecar("b", &[], &["sh", "-c", &work("b")]));
+        second.line_with("waits for its turn");
+        let paused = Instant::now();
+        first.signal(Signal::STOP);
+        signal_pid(begun.warden, Signal::STOP);
+        signal_pid(begun.command, Signal::STOP);
+        let next = self.begun(2).await[1].clone();
+        println!("the successor's command began {:?} after SIGSTOP of all three", paused.elapsed());
+        assert!(is_alive(begun.command) && next.token > begun.token, "{next:?} after {begun:?}");
+        (first, begun, second)
+    }
+}
+
+/// Goal: what remains of a tree that stood still is a moment after it wakes, and a token that is not the highest any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tree_that_stood_still_as_a_whole_ends_as_soon_as_it_wakes() {
     let story = Story::begin().await;
-    let work = |id: &str| {
-        let log = story.path("log");
-        format!(
-            "echo {id} $HUSTINGS_FENCE_NUMBER $PPID $$ >> {}; trap '' TERM; while :; do sleep 0.01; done",
-            log.display()
-        )
-    };
-    let mut first = Running::start(&mut story.sidecar("a", &[], &["sh", "-c", &work("a")]));
-    let begun = story.begun(1).await[0].clone();
-    let mut second = Running::start(&mut story.sidecar("b", &[], &["sh", "-c", &work("b")]));
-    second.line_with("waits for its turn");
-    let all = |signal: Signal| {
-        first.signal(signal);
-        signal_pid(begun.warden, signal);
-        signal_pid(begun.command, signal);
-    };
-    let paused = Instant::now();
-    all(Signal::STOP);
-    let next = story.begun(2).await[1].clone();
-    println!("the successor's command began {:?} after SIGSTOP of all three", paused.elapsed());
-    assert!(is_alive(begun.command) && next.token > begun.token, "{next:?} after {begun:?}");
+    let (mut first, begun, _second) = story.a_tree_that_is_passed_over().await;
     let woken = Instant::now();
-    all(Signal::CONT);
+    first.signal(Signal::CONT);
+    signal_pid(begun.warden, Signal::CONT);
+    signal_pid(begun.command, Signal::CONT);
     wait_for("its command to end", async || (!is_alive(begun.command)).then_some(())).await.expect("it ends");
     println!("its own command had ended {:?} after it went on", woken.elapsed());
     first.line_with("leads billing no more");
+}
+
+/// Goal: a sidecar that is the only one to wake ends its tree alone, and says why. Method: warden and command are never woken.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_that_wakes_alone_ends_its_tree_and_says_that_it_leads_no_more() {
+    let story = Story::begin().await;
+    let (mut first, begun, _second) = story.a_tree_that_is_passed_over().await;
+    first.signal(Signal::CONT);
+    first.line_with("leads billing no more");
+    assert!(!is_alive(begun.warden) && !is_alive(begun.command), "{begun:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -87,6 +87,12 @@ impl Times {
         self.stop_micros <= boot_micros()
     }
 
+    /// Kills the group after this time, or sooner if that was due.
+    pub fn end_within(&mut self, left: std::time::Duration) {
+        let left_micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+        self.kill_micros = self.kill_micros.min(boot_micros().saturating_add(left_micros));
+    }
+
     /// Time until the group is killed.
     pub fn until_kill(&self) -> std::time::Duration {
         std::time::Duration::from_micros(self.kill_micros.saturating_sub(boot_micros()))

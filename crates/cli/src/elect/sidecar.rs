@@ -31,6 +31,10 @@ const WARDEN_TIMEOUT: Duration = Duration::from_secs(10);
 const TELL_EVERY: Duration = Duration::from_millis(200);
 /// Time after which a process that was killed and lives still is told of.
 const UNKILLABLE_AFTER: Duration = Duration::from_secs(2);
+/// Time that the warden has for killing what did not stop, before the sidecar does it.
+const WARDEN_DELAY: Duration = Duration::from_millis(100);
+/// Exit code of a command that was killed.
+const KILLED: u8 = 128 + 9;
 
 /// The sidecar's way on after a loss of leadership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -380,6 +384,8 @@ impl Sidecar {
         board.leads(leadership);
         // The reason why it stops, once it does, and whether this process ends then.
         let mut stopping: Option<(String, bool)> = None;
+        // Whether this process has ended the warden, and the command with it.
+        let mut is_replaced = false;
         loop {
             tokio::select! {
                 heard = warden.hear() => match heard {
@@ -412,6 +418,9 @@ impl Sidecar {
                     }
                     Err(error) => {
                         self.end_without_warden(group, warden, unkillable).await;
+                        if is_replaced {
+                            return Ok(self.on_command_ended(KILLED, stopping, leadership, times.is_stop_due()).await);
+                        }
                         return Ok(End::NoWarden(format!("{error:#}")));
                     }
                 },
@@ -424,6 +433,7 @@ impl Sidecar {
                     if times.until_kill().is_zero() && group != 0 && !warden.has_ended(group) {
                         // The warden should have done it by now: it stands still, and goes with the rest.
                         warden.replace(group);
+                        is_replaced = true;
                     }
                     if group != 0 && times.until_kill().is_zero() {
                         unkillable.look();
@@ -431,12 +441,12 @@ impl Sidecar {
                 }
                 (loss, left) = leadership.stop(), if stopping.is_none() => {
                     stopping = Some((loss.to_string(), false));
-                    self.stop(warden, board, left.min(times.until_kill())).await;
+                    times.end_within(self.stop(warden, board, left.min(times.until_kill())).await + WARDEN_DELAY);
                 }
                 signalled = signals.next() => match signalled {
                     Signalled::End(name) => {
                         if stopping.is_none() {
-                            self.stop(warden, board, times.until_kill()).await;
+                            times.end_within(self.stop(warden, board, times.until_kill()).await + WARDEN_DELAY);
                         }
                         stopping = Some((name.to_owned(), true));
                     }
@@ -453,8 +463,8 @@ impl Sidecar {
         }
     }
 
-    /// Lets the command stop, within what is left.
-    async fn stop(&self, warden: &mut Warden, board: &Board, left: Duration) {
+    /// Lets the command stop, within what is left; gives the time it has been given.
+    async fn stop(&self, warden: &mut Warden, board: &Board, left: Duration) -> Duration {
         let mut left = left.min(self.stop_grace);
         if let Some(command) = &self.pre_stop {
             let begun = std::time::Instant::now();
@@ -466,6 +476,7 @@ impl Sidecar {
         let grace_micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
         // A warden that is gone is seen by who reads.
         let _ = warden.say(&Say::Stop { grace_micros }).await;
+        left
     }
 
     /// `is_over`: the warden has asked the command to stop, or was about to.
