@@ -6,6 +6,10 @@ use bytes::Bytes;
 use hustings_core::{Lsn, Protocol, StateMachine as _, Wire};
 use hustings_kv::KvStore;
 use hustings_protocols::{Subject, Visit, visit};
+use hustings_recorder::Recording;
+use hustings_recorder::judge::judge;
+use hustings_recorder::replay::replay;
+use hustings_recorder::story::Story;
 
 /// A message between members: the first byte chooses the protocol.
 pub fn messages(bytes: &[u8]) {
@@ -64,5 +68,38 @@ pub fn json(bytes: &[u8]) {
         && let Ok(written) = encode(&request)
     {
         assert_eq!(decode::<TxnRequest>(&written).ok(), Some(request), "what was written can be read");
+    }
+}
+
+/// A script of a storm.
+pub fn scripts(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(script) = hustings_world::script::Script::parse(text) else { return };
+    let written = script.to_string();
+    let again = hustings_world::script::Script::parse(&written).expect("what was written can be read");
+    assert_eq!(again.to_string(), written, "it is written as it was read");
+}
+
+/// A recording: the ring of a member, or a damaged one.
+pub fn recordings(bytes: &[u8]) {
+    let lives = Recording::read(Bytes::copy_from_slice(bytes));
+    for life in &lives {
+        // A recording may name a protocol that nobody has.
+        let _ = visit(&Subject::named(&life.life.protocol), Replaying(life));
+    }
+    for moment in [None, Some(0), Some(u64::MAX)] {
+        let told = Story::tell(&lives, moment).map(|story| story.sentences());
+        assert!(told.is_none_or(|sentences| !sentences.is_empty()), "a story has a sentence");
+    }
+}
+
+struct Replaying<'a>(&'a Recording);
+
+impl Visit for Replaying<'_> {
+    type Out = ();
+
+    fn visit<P: Protocol>(self, options: P::Options) {
+        let replayed = replay::<P>(self.0, &options);
+        judge(&[(self.0.clone(), replayed)]);
     }
 }

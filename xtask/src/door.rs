@@ -22,11 +22,8 @@ pub fn fix() -> Outcome {
 }
 
 /// Tools that are no part of this repository: each is asked where it is installed, and named where it is not.
-const TOOLS: [(&str, &[&str]); 3] = [
-    ("deny", &["check", "licenses", "bans", "sources"]),
-    ("machete", &["--skip-target-dir"]),
-    ("package", &["--workspace", "--no-verify", "--allow-dirty", "--quiet"]),
-];
+const TOOLS: [(&str, &[&str]); 2] =
+    [("deny", &["check", "licenses", "bans", "sources"]), ("machete", &["--skip-target-dir"])];
 
 /// Whether the house is in order: format, papers, arrows, documentation, dependencies.
 ///

@@ -17,7 +17,7 @@ use hustings_api::etcdserverpb::{
     WatchRequest, watch_request::RequestUnion,
 };
 use hustings_testbed::{Cluster, Program, put, wait_for};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -96,7 +96,10 @@ struct Shared {
     /// The last value of each key that was acknowledged.
     acknowledged: Mutex<BTreeMap<String, u64>>,
     writes: AtomicU64,
-    unknown: AtomicU64,
+    /// Values that were sent once more, to another member: an event may show them twice.
+    repeated: Mutex<BTreeSet<u64>>,
+    /// Writes that two members, one after the other, did not acknowledge.
+    failed: AtomicU64,
     events: AtomicU64,
     /// The revision of the last event, and what is wrong with the stream.
     watched: AtomicI64,
@@ -169,9 +172,9 @@ async fn upgrade_all(
     anyhow::ensure!(hashes.iter().all(|hash| *hash == hashes[0]), "members differ: {hashes:?}");
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Ok(format!(
-        "{} writes acknowledged and there, {} unknown; {} events without a gap; lease renewed {} times; hash {:08x} at revision {} on all; downgrades refused",
+        "{} writes acknowledged and there, {} of them at a second member; {} events without a gap; lease renewed {} times; hash {:08x} at revision {} on all; downgrades refused",
         count(&shared.writes),
-        count(&shared.unknown),
+        shared.repeated.lock().expect("nobody panics holding it").len(),
         count(&shared.events),
         count(&shared.renewals),
         hashes[0].0,
@@ -206,26 +209,37 @@ async fn http_get(endpoint: &str, path: &str) -> Option<String> {
     Some(answer.split_once("\r\n\r\n")?.1.to_owned())
 }
 
-/// Writes its keys, one after the other; what is not answered may or may not be done.
+/// Writes its keys, one after the other; what a member that goes down does not answer is sent once more, to another one.
 async fn write(endpoints: Vec<String>, shared: Arc<Shared>) {
     let (mut value, mut position) = (0, 0);
+    let mut client = None;
     while shared.goes_on() {
-        let Ok(client) = Client::connect(&[&endpoints[position % endpoints.len()]]).await else {
-            position += 1;
-            continue;
-        };
-        while shared.goes_on() {
-            value += 1;
-            let key = format!("{PREFIX}{}", value % 50);
-            let answer = tokio::time::timeout(Duration::from_secs(10), put(&client, &key, &value.to_string())).await;
-            if let Ok(Ok(_)) = answer {
-                shared.acknowledged.lock().expect("nobody panics holding it").insert(key, value);
-                shared.writes.fetch_add(1, Ordering::Relaxed);
-            } else {
-                shared.unknown.fetch_add(1, Ordering::Relaxed);
-                position += 1;
+        value += 1;
+        let key = format!("{PREFIX}{}", value % 50);
+        let mut is_acknowledged = false;
+        for attempt in 0..2 {
+            if attempt == 1 {
+                shared.repeated.lock().expect("nobody panics holding it").insert(value);
+            }
+            if client.is_none() {
+                client = Client::connect(&[&endpoints[position % endpoints.len()]]).await.ok();
+            }
+            if let Some(connected) = &client {
+                let answer =
+                    tokio::time::timeout(Duration::from_secs(10), put(connected, &key, &value.to_string())).await;
+                is_acknowledged = matches!(answer, Ok(Ok(_)));
+            }
+            if is_acknowledged {
                 break;
             }
+            client = None;
+            position += 1;
+        }
+        if is_acknowledged {
+            shared.acknowledged.lock().expect("nobody panics holding it").insert(key, value);
+            shared.writes.fetch_add(1, Ordering::Relaxed);
+        } else {
+            shared.failed.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -280,7 +294,9 @@ async fn watch(endpoints: Vec<String>, shared: Arc<Shared>) {
                     let key = format!("{PREFIX}{}", value % 50);
                     shared.acknowledged.lock().expect("nobody panics holding it").get(&key) == Some(value)
                 });
-                if value <= last_value || skipped.is_some() {
+                let is_again =
+                    value == last_value && shared.repeated.lock().expect("nobody panics holding it").contains(&value);
+                if (value <= last_value && !is_again) || skipped.is_some() {
                     let what = format!("value {value} after {last_value} at revision {}", kv.mod_revision);
                     *shared.gap.lock().expect("nobody panics holding it") = Some(what);
                 }
@@ -309,6 +325,8 @@ async fn judge(cluster: &Cluster, shared: &Shared) -> anyhow::Result<()> {
     anyhow::ensure!(left.ttl > 0 && left.keys.len() == 1, "the lease or its key is gone: {left:?}");
     let gap = shared.gap.lock().expect("nobody panics holding it").clone();
     anyhow::ensure!(gap.is_none(), "the watch missed or repeated something: {gap:?}");
+    let failed = shared.failed.load(Ordering::Relaxed);
+    anyhow::ensure!(failed == 0, "{failed} writes were acknowledged by none of two members");
     anyhow::ensure!(shared.events.load(Ordering::Relaxed) > 0, "nothing was watched");
     for node in &cluster.nodes {
         let log = std::fs::read_to_string(&node.log)?;

@@ -146,12 +146,23 @@ pub(crate) fn timeout_of(matches: &ArgMatches) -> Duration {
 
 /// A table with these columns.
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    made(header, rows).to_string()
+}
+
+/// A table that is no wider than this: what does not fit is broken within its cells.
+pub(crate) fn narrow_table(header: &[&str], rows: Vec<Vec<String>>, width: usize) -> String {
+    let mut table = made(header, rows);
+    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+    table.set_width(u16::try_from(width).unwrap_or(u16::MAX)).to_string()
+}
+
+fn made(header: &[&str], rows: Vec<Vec<String>>) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY).set_header(header);
     for row in rows {
         table.add_row(row);
     }
-    table.to_string()
+    table
 }
 
 /// Says on standard error why a command failed: for people, or with `-o json` as `{"apiVersion": "v1", "kind": "Error", "error":

@@ -93,6 +93,16 @@ fn a_body_that_is_no_json_is_refused() {
 }
 
 #[test]
+fn a_script_that_is_damaged_is_refused_or_read() {
+    assert!(run("scripts", targets::scripts) > 1_500);
+}
+
+#[test]
+fn a_recording_that_is_damaged_is_told_and_replayed_as_far_as_it_goes() {
+    assert!(run("recordings", targets::recordings) > 1_500);
+}
+
+#[test]
 fn changes_are_many_and_the_same_each_time() {
     let made = |seed| {
         let mut numbers = Numbers(seed);

@@ -58,6 +58,26 @@ fn every_published_crate_says_what_it_is() {
     }
 }
 
+/// Goal: whatever is published holds all files that it needs. Method: cargo makes the packages; what they compile to is seen by all
+/// other tests, so it is not built again.
+#[test]
+fn every_published_crate_can_be_packaged() {
+    let target = tempfile::tempdir().expect("a place");
+    let published = published();
+    let names = published.iter().flat_map(|package| ["-p", text(package, "name")]);
+    let output = Command::new(env!("CARGO"))
+        .args(["package", "--no-verify", "--allow-dirty", "--locked", "--offline", "--quiet", "--target-dir"])
+        .arg(target.path())
+        .args(names)
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let made = std::fs::read_dir(target.path().join("package")).expect("packages").flatten();
+    let made = made.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "crate")).count();
+    assert_eq!(made, published.len());
+}
+
 #[test]
 fn every_library_has_a_readme_whose_example_is_compiled() {
     let mut libraries = 0;

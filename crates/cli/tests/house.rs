@@ -369,3 +369,24 @@ fn nothing_is_left_undone_or_asleep() {
         assert!(!is_test || !text.contains(&asleep), "{} sleeps", path.display());
     }
 }
+
+/// Goal: a machine that was suspended, or whose clock was set, does not believe longer that it leads. Method: what computes a belief
+/// has one clock, the boot clock of `clock.rs`; only drivers of stores know others, for how long a connection is silent.
+#[test]
+fn an_election_tells_the_time_by_one_clock() {
+    let of_elections = root().join("crates/election/src");
+    let computes_belief = |path: &Path| {
+        path.starts_with(&of_elections) && !path.starts_with(of_elections.join("stores")) && !path.ends_with("clock.rs")
+    };
+    let files: Vec<_> = sources().into_iter().filter(|(path, _)| computes_belief(path)).collect();
+    assert!(files.len() >= 15, "only {} files were seen", files.len());
+    for (path, text) in files {
+        for clock in ["Instant", "SystemTime"] {
+            assert!(
+                !text.contains(clock),
+                "{} tells the time by {clock}, which stands still or is set",
+                path.display()
+            );
+        }
+    }
+}

@@ -46,7 +46,7 @@ impl Story {
         let mut run = Command::new("sh");
         run.args(["-c", "WATCHDOG_PID=$$ exec \"$0\" \"$@\" 2>&1", HUSTINGS]);
         run.args(["run", "--election", "billing", "--store", &self.store(), "--id", id, "--ttl", "5s"])
-            .args(["--stop-grace", "500ms", "--kill-margin", "300ms"])
+            .args(["--stop-grace", "1s", "--kill-margin", "300ms"])
             .args(options)
             .arg("--")
             .args(command);
@@ -457,7 +457,18 @@ async fn neighbours_ask_the_sidecar_over_its_socket() {
         wait_for("the socket to say so", async || Some(ask("GET", "/leader", "")).filter(|(code, _)| code == "200"));
     let (code, body) = told.await.expect("it leads");
     assert!(code == "200" && body.contains("\"valid_for_ms\"") && body.contains("\"id\":\"a\""), "{code} {body}");
-    assert!(ask("GET", "/metrics", "").1.contains("hustings_leadership_held 1"));
+    let metrics = wait_for("a renewal", async || {
+        let page = ask("GET", "/metrics", "").1;
+        (!page.contains("renewals_total{result=\"renewed\"} 0")).then_some(page)
+    });
+    let metrics = metrics.await.expect("a lease is renewed");
+    for line in [
+        "hustings_leadership_held 1",
+        "hustings_leadership_transitions_total{change=\"leads\",because=\"\"} 1",
+        "hustings_leadership_renewals_total{result=\"refused\"} 0",
+    ] {
+        assert!(metrics.lines().any(|said| said == line), "{line} is not in\n{metrics}");
+    }
     assert_eq!(ask("POST", "/step-down", "{\"because\": \"deploy\"}").0, "202");
     assert_eq!(sidecar.end(), Some(75), "{:?}", sidecar.seen);
     assert!(
@@ -504,7 +515,7 @@ async fn a_store_is_changed_while_the_command_runs() {
     let store = new.store();
     let inner = |id: &str| {
         let words =
-            ["run", "--election", "billing", "--store", &store, "--id", id, "--ttl", "5s", "--stop-grace", "200ms"];
+            ["run", "--election", "billing", "--store", &store, "--id", id, "--ttl", "5s", "--stop-grace", "400ms"];
         let words =
             [HUSTINGS].iter().chain(&words).chain(&["--kill-margin", "100ms", "--"]).map(|word| (*word).to_owned());
         words.chain(old.work(id)).collect::<Vec<String>>()

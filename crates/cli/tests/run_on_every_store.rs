@@ -1,14 +1,15 @@
-//! Goal: at most one command runs, on every store, and the next one bears a higher token, although anything may happen to one of
-//! sidecar, warden and command. Method: three sidecars stand for one election; faults of seven kinds, in turn, hit the leader; each command holds a
-//! witness, a lock of the kernel on one file, and its sidecar ends with 99 when another holds it. Each command passes a gate,
-//! too: it writes its token behind the highest one that was there, in one step, and is refused below it.
+//! Goal: at most one command runs, on every store, and the next one bears a higher token, although anything may happen to
+//! sidecar, warden, command and store. Method: three sidecars stand for one election; faults of nine kinds, in turn, hit the
+//! leader; each command holds a witness, a lock of the kernel on one file, and its sidecar ends with 99 when another holds it.
+//! Each command passes a gate, too: it writes its token behind the highest one that was there, in one step, and is refused below
+//! it. Only a tree that was frozen as a whole gets that far; its command wakes first here, and must be refused.
 //!
 //! `HUSTINGS_ELECTION_RUNS=1000 cargo test -p hustings --test run_on_every_store -- --nocapture` draws so many faults per store.
 
 mod support;
 
 use hustings_testbed::{Cluster, Consul, FakeKube, Postgres, Program, Zookeeper, wait_for};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -23,9 +24,11 @@ const RUNS: usize = 3;
 /// Setting that lets a ZooKeeper say its tick.
 const WHITELIST: &str = "4lw.commands.whitelist=*";
 
-/// A fault of the sidecar that leads.
-#[derive(Clone, Copy, Debug)]
+/// A fault of the sidecar that leads, or of its store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
+    StoreLeaderPausedAndSidecarTold,
+    WholeTreePaused,
     SidecarKilled,
     SidecarPaused,
     WardenKilled,
@@ -35,15 +38,51 @@ enum Fault {
     SidecarTold,
 }
 
-const FAULTS: [Fault; 7] = [
-    Fault::SidecarPaused,
+const FAULTS: [Fault; 9] = [
+    // Only a cluster has a leader of its own.
+    Fault::StoreLeaderPausedAndSidecarTold,
     Fault::SidecarKilled,
+    Fault::WholeTreePaused,
+    Fault::SidecarAndWardenKilled,
+    Fault::SidecarPaused,
+    Fault::SidecarTold,
     Fault::WardenPausedAndSidecarTold,
+    // What waits for no lease is Consul's, where it lasts longest.
     Fault::WardenKilled,
     Fault::CommandPausedAndSidecarTold,
-    Fault::SidecarAndWardenKilled,
-    Fault::SidecarTold,
 ];
+
+/// The stores in the order in which they share the faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Store {
+    Hustings,
+    Etcd,
+    Consul,
+    Zookeeper,
+    Postgres,
+    Kubernetes,
+}
+
+impl Store {
+    fn is_cluster(self) -> bool {
+        matches!(self, Store::Hustings | Store::Etcd)
+    }
+
+    /// The faults here, for ever: each store begins where the one before it ends by default.
+    fn faults(self) -> impl Iterator<Item = Fault> {
+        let may_happen = move |fault: &Fault| self.is_cluster() || *fault != Fault::StoreLeaderPausedAndSidecarTold;
+        let faults: Vec<Fault> = FAULTS.into_iter().filter(may_happen).collect();
+        faults.into_iter().cycle().skip(self as usize * RUNS)
+    }
+}
+
+#[test]
+fn every_fault_happens_at_some_store_by_default() {
+    let stores = [Store::Hustings, Store::Etcd, Store::Consul, Store::Zookeeper, Store::Postgres, Store::Kubernetes];
+    let happen: Vec<Fault> = stores.into_iter().flat_map(|store| store.faults().take(RUNS)).collect();
+    let never: Vec<Fault> = FAULTS.into_iter().filter(|fault| !happen.contains(fault)).collect();
+    assert!(never.is_empty(), "{never:?}");
+}
 
 /// A command that has begun: whose, with which token, under which warden, as which process.
 #[derive(Clone, Debug)]
@@ -57,6 +96,8 @@ struct Begun {
 struct Story {
     directory: TempDir,
     store: String,
+    /// The store's members, where there are several.
+    cluster: Option<Cluster>,
     ttl: Duration,
     sidecars: Vec<(String, Child)>,
 }
@@ -70,7 +111,7 @@ impl Story {
     fn start(&self, id: &str) -> Child {
         let script = format!(
             "trap 'exit 0' TERM; T=\"$HUSTINGS_FENCE_GENERATION $HUSTINGS_FENCE_NUMBER\"; cd {}
-             write() {{ ( flock 9; set -- $(tail -n 1 gate) 0 0 0; [ $1 -gt ${{T% *}} ] || [ $1 -eq ${{T% *}} -a $2 -gt ${{T#* }} ] || echo $T >> gate ) 9> gate.lock; }}
+             write() {{ ( flock 9; set -- $(tail -n 1 gate) 0 0 0; [ $1 -gt ${{T% *}} ] || [ $1 -eq ${{T% *}} -a $2 -gt ${{T#* }} ] || {{ echo $T >> gate; exit 0; }}; echo $T >> refused ) 9> gate.lock; }}
              write; echo {id} $T $PPID $$ >> log
              while :; do write; sleep 0.05; done",
             self.directory.path().display()
@@ -114,14 +155,32 @@ impl Story {
         Pid::from_raw(child.id().cast_signed()).expect("a process has a number")
     }
 
-    /// Does this to the holder, and gives who is to go on afterwards.
-    fn strike(&self, fault: Fault, holder: &Begun) -> Option<Pid> {
+    /// Does this to the holder; gives the position of the store's leader, if that was paused.
+    async fn strike(&self, fault: Fault, holder: &Begun) -> Option<usize> {
         let sidecar = self.sidecar(&holder.id);
-        // A process that is gone already cannot be hit.
-        let hit = |pid: Pid, signal: Signal| {
-            let _ = kill_process(pid, signal);
-        };
         match fault {
+            Fault::StoreLeaderPausedAndSidecarTold => {
+                let cluster = self.cluster.as_ref().expect("only a cluster gets this fault");
+                let leader = cluster.leader().await.expect("it has a leader");
+                cluster.nodes[leader].pause().expect("it runs");
+                hit(sidecar, Signal::TERM);
+                return Some(leader);
+            }
+            Fault::WholeTreePaused => {
+                hit(sidecar, Signal::STOP);
+                hit(holder.warden, Signal::STOP);
+                // A command that froze within the gate would hold it: no store waits for a client like that.
+                let gate = std::fs::File::create(self.path("gate.lock")).expect("a file");
+                gate.lock().expect("a command is within the gate for a moment only");
+                hit_group(holder.command, Signal::STOP);
+                // One that has just forked waits for its child (D), which is stopped.
+                let is_frozen =
+                    async || states_of(holder.command).iter().all(|state| "TZD".contains(*state)).then_some(());
+                wait_for("the command to stand still", is_frozen).await.expect("it is stopped");
+                drop(gate);
+                // This one holds its witness for as long as it is frozen; later ones hold another.
+                std::fs::remove_file(self.path("witness")).expect("it is held");
+            }
             Fault::SidecarKilled => hit(sidecar, Signal::KILL),
             Fault::WardenKilled => hit(holder.warden, Signal::KILL),
             Fault::SidecarTold => hit(sidecar, Signal::TERM),
@@ -133,10 +192,7 @@ impl Story {
                 hit(holder.command, Signal::STOP);
                 hit(sidecar, Signal::TERM);
             }
-            Fault::SidecarPaused => {
-                hit(sidecar, Signal::STOP);
-                return Some(sidecar);
-            }
+            Fault::SidecarPaused => hit(sidecar, Signal::STOP),
             Fault::WardenPausedAndSidecarTold => {
                 // Alone it changes nothing: the sidecar renews, and would replace it at the deadline.
                 hit(holder.warden, Signal::STOP);
@@ -144,6 +200,32 @@ impl Story {
             }
         }
         None
+    }
+
+    /// Lets go on who was paused, once another one works.
+    async fn revive(&self, fault: Fault, holder: &Begun, paused: Option<usize>) {
+        match fault {
+            Fault::SidecarPaused => hit(self.sidecar(&holder.id), Signal::CONT),
+            Fault::WholeTreePaused => {
+                let before = self.refused();
+                hit_group(holder.command, Signal::CONT);
+                let refused = wait_for("the gate to refuse it", async || (self.refused() > before).then_some(())).await;
+                refused.unwrap_or_else(|error| panic!("{error}: a stale command writes on\n{}", self.said()));
+                hit(holder.warden, Signal::CONT);
+                hit(self.sidecar(&holder.id), Signal::CONT);
+                let is_gone = async || kill_process_group(holder.command, Signal::CONT).is_err().then_some(());
+                wait_for("what was frozen to end", is_gone).await.expect("the warden ends it");
+            }
+            _ => {}
+        }
+        if let (Some(cluster), Some(paused)) = (&self.cluster, paused) {
+            cluster.nodes[paused].resume().expect("it runs");
+        }
+    }
+
+    /// The number of writes that the gate has refused.
+    fn refused(&self) -> usize {
+        std::fs::read_to_string(self.path("refused")).unwrap_or_default().lines().count()
     }
 
     /// Starts anew each sidecar that has ended; none of them saw an overlap.
@@ -155,6 +237,29 @@ impl Story {
             self.sidecars[place].1 = self.start(&id);
         }
     }
+}
+
+/// A process that is gone already cannot be hit.
+fn hit(pid: Pid, signal: Signal) {
+    let _ = kill_process(pid, signal);
+}
+
+/// The state of each process of a command's group, as `/proc` has it.
+fn states_of(command: Pid) -> Vec<char> {
+    let stats = std::fs::read_dir("/proc").expect("Linux").flatten();
+    let stats = stats.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+    let group = command.to_string();
+    let state = |stat: String| {
+        // After the name: state, parent, group.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        (fields.get(2) == Some(&group.as_str())).then(|| fields[0].chars().next())?
+    };
+    stats.filter_map(state).collect()
+}
+
+/// The command and what it has started.
+fn hit_group(command: Pid, signal: Signal) {
+    let _ = kill_process_group(command, signal);
 }
 
 impl Drop for Story {
@@ -183,23 +288,23 @@ fn token(words: &[&str]) -> (u64, u64) {
 }
 
 /// Draws faults for the leader, and looks on.
-async fn one_command_at_most(name: &str, store: String, ttl: Duration) {
+async fn one_command_at_most(kind: Store, store: String, cluster: Option<Cluster>, ttl: Duration) {
     let runs = std::env::var("HUSTINGS_ELECTION_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
-    let mut story = Story { directory: tempfile::tempdir().expect("a place"), store, ttl, sidecars: Vec::new() };
+    let directory = tempfile::tempdir().expect("a place");
+    let mut story = Story { directory, store, cluster, ttl, sidecars: Vec::new() };
     std::fs::write(story.path("gate"), "").expect("a file");
     story.sidecars = ["a", "b", "c"].map(|id| (id.to_owned(), story.start(id))).into();
     let mut holder = story.begun(1).await;
     let mut took: Vec<(Duration, Fault)> = Vec::new();
-    for run in 0..runs {
-        let fault = FAULTS[(run + name.len()) % FAULTS.len()];
+    let mut frozen = 0;
+    for (run, fault) in kind.faults().take(runs).enumerate() {
         let struck = Instant::now();
-        let goes_on = story.strike(fault, &holder);
+        let paused = story.strike(fault, &holder).await;
         let next = story.begun(run + 2).await;
         took.push((struck.elapsed(), fault));
         assert!(next.token > holder.token, "{fault:?}: {next:?} after {holder:?}");
-        if let Some(pid) = goes_on {
-            let _ = kill_process(pid, Signal::CONT);
-        }
+        story.revive(fault, &holder, paused).await;
+        frozen += usize::from(fault == Fault::WholeTreePaused);
         story.mend();
         holder = next;
     }
@@ -207,10 +312,12 @@ async fn one_command_at_most(name: &str, store: String, ttl: Duration) {
     let admitted: Vec<(u64, u64)> = gate.lines().map(|line| token(&line.split(' ').collect::<Vec<_>>())).collect();
     assert!(admitted.is_sorted() && admitted.len() > runs, "a stale write was admitted: {admitted:?}");
     story.mend();
+    let refused = story.refused();
+    assert!(frozen > 0 || refused == 0, "{refused} writes came from a command whose successor had written already");
     let shown: Vec<String> =
         took.iter().take(FAULTS.len()).map(|(took, fault)| format!("{fault:?} {took:.1?}")).collect();
     println!(
-        "{name}: {runs} faults, no overlap, {} writes admitted in order; T = {ttl:?}: {}",
+        "{kind:?}: {runs} faults, no overlap, {} writes admitted in order, {refused} refused; T = {ttl:?}: {}",
         admitted.len(),
         shown.join(", ")
     );
@@ -226,37 +333,40 @@ fn hosts(cluster: &Cluster) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_at_most_over_hustings() {
     let cluster = Cluster::start(Program::hustings(HUSTINGS), 3).await.expect("it starts");
-    one_command_at_most("hustings", format!("hustings://{}", hosts(&cluster)), Duration::from_secs(5)).await;
+    let store = format!("hustings://{}", hosts(&cluster));
+    one_command_at_most(Store::Hustings, store, Some(cluster), Duration::from_secs(5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_at_most_over_etcd() {
     let cluster = Cluster::start(support::etcd(), 3).await.expect("it starts");
-    one_command_at_most("etcd", format!("etcd://{}", hosts(&cluster)), Duration::from_secs(5)).await;
+    let store = format!("etcd://{}", hosts(&cluster));
+    one_command_at_most(Store::Etcd, store, Some(cluster), Duration::from_secs(5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_at_most_over_zookeeper() {
     let ensemble = Zookeeper::start(1, Duration::from_millis(200), WHITELIST).await.expect("it starts");
-    one_command_at_most("zookeeper", format!("zookeeper://{}", ensemble.hosts()), Duration::from_secs(4)).await;
+    one_command_at_most(Store::Zookeeper, format!("zookeeper://{}", ensemble.hosts()), None, Duration::from_secs(4))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_at_most_over_consul() {
     let consul = Consul::start("").await.expect("it starts");
-    one_command_at_most("consul", format!("consul://{}", consul.host()), Duration::from_secs(10)).await;
+    one_command_at_most(Store::Consul, format!("consul://{}", consul.host()), None, Duration::from_secs(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_at_most_over_postgres() {
     let postgres = Postgres::start(&[]).expect("it starts");
     let store = postgres.url("billing").trim_end_matches("/billing").to_owned();
-    one_command_at_most("postgres", store, Duration::from_secs(3)).await;
+    one_command_at_most(Store::Postgres, store, None, Duration::from_secs(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_at_most_over_kubernetes() {
     let server = FakeKube::start().expect("it starts");
     let store = server.url("billing").trim_end_matches("/billing").to_owned();
-    one_command_at_most("kubernetes", store, Duration::from_secs(3)).await;
+    one_command_at_most(Store::Kubernetes, store, None, Duration::from_secs(3)).await;
 }

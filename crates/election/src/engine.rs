@@ -15,10 +15,13 @@ use crate::condition::Presence;
 use crate::leadership::{Phase, Tenure};
 use crate::office::Named;
 use crate::progress::Ticker;
+use crate::renewals::RenewalCounters;
 use crate::seat::{Key, Line, Seat, Sitter, Store, Told, Turns};
 use crate::will::Bequest;
 use hustings_lease::candidate::Health;
-use hustings_lease::{Answer, Candidate, CandidateId, Change, Effect, Input, Loss, Schedule, Settings, Timing, Why};
+use hustings_lease::{
+    Answer, Attempt, Candidate, CandidateId, Change, Effect, Input, Loss, Request, Schedule, Settings, Timing, Why,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +37,7 @@ pub(crate) struct Standing {
     pub(crate) named: Named,
     pub(crate) ticker: Ticker,
     pub(crate) presence: Presence,
+    pub(crate) renewals: Arc<RenewalCounters>,
     pub(crate) has_will: bool,
     /// Hears every transition; `None` if nobody does.
     pub(crate) changes: Option<mpsc::UnboundedSender<Change>>,
@@ -121,6 +125,9 @@ struct Runner {
     election: String,
     ticker: Ticker,
     presence: Presence,
+    renewals: Arc<RenewalCounters>,
+    /// The renewal that was asked for last, until it is answered.
+    renewal: Option<Attempt>,
     /// While it leads: when its work must have ticked.
     tick_due: Option<u64>,
     has_will: bool,
@@ -303,7 +310,7 @@ impl Host {
     }
 
     fn stand(&mut self, key: Key, standing: Standing, waiter: Waiter, ttl: Duration) {
-        let Standing { election, named, ticker, presence, has_will, changes } = standing;
+        let Standing { election, named, ticker, presence, renewals, has_will, changes } = standing;
         if named.progress.is_some_and(|at_most| at_most.is_zero()) {
             let why = "progress of 0 s: no work ticks all the time; give it the longest that a step of yours takes";
             return drop(waiter.send(Err(CampaignError::Timing(why.to_owned()))));
@@ -340,6 +347,8 @@ impl Host {
             election,
             ticker,
             presence,
+            renewals,
+            renewal: None,
             tick_due: None,
             has_will,
             has_stood: false,
@@ -362,6 +371,11 @@ impl Host {
         if let Input::Answer(_, Answer::Won(_) | Answer::Waiting(_) | Answer::Renewed) = input {
             (runner.has_stood, runner.denial) = (true, None);
         }
+        if let Input::Answer(attempt, answer) = &input
+            && runner.renewal.take_if(|renewal| *renewal == *attempt).is_some()
+        {
+            runner.renewals.count(answer);
+        }
         let effects = runner.candidate.handle(input);
         self.carry_out(key, effects);
         self.note_alarm(key);
@@ -373,6 +387,9 @@ impl Host {
         for effect in effects {
             match effect {
                 Effect::Ask(attempt, request) => {
+                    if matches!(request, Request::Renew) {
+                        runner.renewal = Some(attempt);
+                    }
                     let from = runner.seat.ask(attempt, request);
                     runner.book.on_ask(attempt, from);
                 }

@@ -36,6 +36,7 @@ mod lines;
 mod observe;
 mod office;
 mod progress;
+mod renewals;
 mod seat;
 mod stores;
 pub mod supervisor;
@@ -52,6 +53,7 @@ pub use leadership::{Lead, Leadership, Validity};
 pub use observe::{Leader, Observer, StoreError, Wish};
 pub use office::{Election, Named, Office, OpenError};
 pub use progress::Ticker;
+pub use renewals::Renewals;
 pub use will::Will;
 
 /// The example of the README compiles and holds.

@@ -5,6 +5,7 @@ use crate::condition::Condition;
 use crate::engine::{CampaignError, Engine, Order, Standing};
 use crate::leadership::Leadership;
 use crate::progress::Ticker;
+use crate::renewals::{RenewalCounters, Renewals};
 use crate::seat::Key;
 use crate::stores;
 use crate::will;
@@ -157,7 +158,7 @@ impl Election {
     /// A candidate for it.
     pub fn candidate(&self, named: Named) -> Office {
         let ticker = Ticker::new(named.progress);
-        Office { election: self.clone(), named, ticker, condition: Condition::new() }
+        Office { election: self.clone(), named, ticker, condition: Condition::new(), renewals: Arc::default() }
     }
 
     fn session_key(&self) -> SessionKey {
@@ -278,6 +279,7 @@ pub struct Office {
     named: Named,
     ticker: Ticker,
     condition: Condition,
+    renewals: Arc<RenewalCounters>,
 }
 
 impl Office {
@@ -285,6 +287,11 @@ impl Office {
     /// was lost because nothing ticked, the next tick lets the candidate stand again.
     pub fn ticker(&self) -> Ticker {
         self.ticker.clone()
+    }
+
+    /// What became of the renewals of its lease until now, in all its campaigns and tenures.
+    pub fn renewals(&self) -> Renewals {
+        self.renewals.now()
     }
 
     /// Says whether this candidate's application can do the work; it can, until somebody says otherwise. From any thread, at any
@@ -344,7 +351,8 @@ impl Office {
         let (waiter, won) = oneshot::channel();
         let key = Key::next();
         let presence = self.condition.present(key, engine.orders());
-        let standing = Standing { election, named, ticker, presence, has_will, changes };
+        let standing =
+            Standing { election, named, ticker, presence, renewals: self.renewals.clone(), has_will, changes };
         let ended = || CampaignError::Ended("it was stopped, or panicked".to_owned());
         engine.orders().send(Order::Stand(key, standing, waiter)).map_err(|_| ended())?;
         let mut campaign = Campaign { engine, key, is_over: false };

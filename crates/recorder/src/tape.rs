@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Longest time that a routine note waits for its way to a file.
-const WRITE_EVERY: Duration = Duration::from_millis(50);
+const WRITE_EVERY: Duration = Duration::from_millis(250);
 /// More waiting bytes than this are written at once.
 const WRITE_BYTES: usize = 256 << 10;
 /// Most bytes that wait in memory while no file can be written; later notes are counted and lost.

@@ -282,6 +282,7 @@ impl Sidecar {
         let mut signals = Signals::new()?;
         let (board, mut wishes) = watchman::start(self.socket.as_deref(), &self.id, self.election.name(), notify)?;
         let office = self.election.candidate(self.named.clone());
+        board.counts(office.clone());
         if self.health_command.is_some() {
             // Until it has answered.
             office.say_healthy(false);

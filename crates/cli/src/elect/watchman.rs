@@ -17,9 +17,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::{Stream, StreamExt};
-use hustings_election::{Change, Leadership, Token, Validity};
+use hustings_election::{Change, Leadership, Loss, Office, Renewals, Token, Validity};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,7 +47,10 @@ struct Told {
     tenure: Option<Validity>,
     /// The last transition in words.
     because: String,
-    transitions: u64,
+    /// Transitions by their kind and, where something was lost, by its kind.
+    transitions: BTreeMap<(&'static str, &'static str), u64>,
+    /// The candidate whose renewals are counted.
+    office: Option<Office>,
 }
 
 /// The sidecar's state, as callers see it.
@@ -70,7 +75,7 @@ impl Board {
     pub(crate) fn told(&self, change: &Change) {
         self.notify.told(change);
         let mut told = self.lock();
-        told.transitions += 1;
+        *told.transitions.entry((change.word(), change.loss().map_or("", Loss::word))).or_default() += 1;
         told.because = change.to_string();
         if let Change::Stops(token, _) | Change::Ends(token, _) = change {
             told.tenure.take_if(|tenure| tenure.token() == *token);
@@ -79,6 +84,11 @@ impl Board {
         let _ = self
             .events
             .send(json!({"id": *self.id, "election": *self.election, "change": change.to_string()}).to_string());
+    }
+
+    /// From now on the renewals of this candidate are told.
+    pub(crate) fn counts(&self, office: Office) {
+        self.lock().office = Some(office);
     }
 
     /// A tenure begins, and the command with it.
@@ -181,13 +191,27 @@ async fn events(State(board): State<Board>) -> Sse<impl Stream<Item = Result<Eve
 async fn metrics(State(board): State<Board>) -> String {
     let held = board.valid();
     let (is_held, number, left) = held.map_or((0, 0, 0.0), |(token, left)| (1, token.number, left.as_secs_f64()));
-    let transitions = board.lock().transitions;
-    format!(
+    let mut page = format!(
         "# TYPE hustings_leadership_held gauge\nhustings_leadership_held {is_held}\n\
          # TYPE hustings_leadership_token gauge\nhustings_leadership_token {number}\n\
-         # TYPE hustings_leadership_transitions_total counter\nhustings_leadership_transitions_total {transitions}\n\
-         # TYPE hustings_leadership_renew_margin_seconds gauge\nhustings_leadership_renew_margin_seconds {left:.3}\n"
-    )
+         # TYPE hustings_leadership_renew_margin_seconds gauge\nhustings_leadership_renew_margin_seconds {left:.3}\n\
+         # TYPE hustings_leadership_transitions_total counter\n"
+    );
+    let told = board.lock();
+    for ((change, because), count) in &told.transitions {
+        // Text can always be written to.
+        let _ = writeln!(
+            page,
+            "hustings_leadership_transitions_total{{change=\"{change}\",because=\"{because}\"}} {count}"
+        );
+    }
+    let Renewals { renewed, refused, gone, unanswered } =
+        told.office.as_ref().map(Office::renewals).unwrap_or_default();
+    page.push_str("# TYPE hustings_leadership_renewals_total counter\n");
+    for (result, count) in [("renewed", renewed), ("refused", refused), ("gone", gone), ("unanswered", unanswered)] {
+        let _ = writeln!(page, "hustings_leadership_renewals_total{{result=\"{result}\"}} {count}");
+    }
+    page
 }
 
 async fn step_down(State(board): State<Board>, body: Option<Json<Value>>) -> Response {

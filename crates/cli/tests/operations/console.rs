@@ -70,12 +70,14 @@ fn is_like(shown: &str, line: &str) -> bool {
 struct Ports(Vec<(String, String)>);
 
 impl Ports {
-    const OF_THE_PAGE: [u16; 14] =
-        [12379, 12380, 22379, 22380, 32379, 32380, 42379, 42380, 52379, 52380, 52381, 52382, 52383, 52384];
+    const OF_A_PAGE: &[u16] =
+        &[12379, 12380, 22379, 22380, 32379, 32380, 42379, 42380, 52379, 52380, 52381, 52382, 52383, 52384];
+    /// Those of `hustings up` as it is: clients and peers in turns.
+    const OF_THE_README: &[u16] = &[2379, 2380, 2381, 2382, 2383, 2384];
 
-    fn new() -> Ports {
-        let first = free_ports(14).expect("ports are free");
-        Ports(Self::OF_THE_PAGE.iter().zip(first..).map(|(page, free)| (page.to_string(), free.to_string())).collect())
+    fn new(of_page: &[u16]) -> Ports {
+        let first = free_ports(u16::try_from(of_page.len()).expect("a few")).expect("ports are free");
+        Ports(of_page.iter().zip(first..).map(|(page, free)| (page.to_string(), free.to_string())).collect())
     }
 
     fn to_free(&self, text: &str) -> String {
@@ -99,7 +101,7 @@ struct Shell {
 }
 
 impl Shell {
-    fn start() -> Shell {
+    fn start(ports: &[u16]) -> Shell {
         let directory = tempfile::tempdir().expect("a directory");
         let bin = directory.path().join(".bin");
         std::fs::create_dir(&bin).expect("made");
@@ -124,7 +126,7 @@ impl Shell {
         std::thread::spawn(move || {
             BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|code| sender.send(code))
         });
-        Shell { child, stdin, codes, directory, ports: Ports::new() }
+        Shell { child, stdin, codes, directory, ports: Ports::new(ports) }
     }
 
     /// Runs a command in the shell itself; gives what it printed, on either stream.
@@ -168,6 +170,11 @@ impl Drop for Shell {
 
 /// Types a page, which has at least so many commands.
 fn type_page(name: &str, commands_min: usize) {
+    type_into(&mut Shell::start(Ports::OF_A_PAGE), name, commands_min);
+}
+
+/// Types a page into this shell.
+fn type_into(shell: &mut Shell, name: &str, commands_min: usize) {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     let page = std::fs::read_to_string(page).expect("the page is there");
     assert!(
@@ -176,7 +183,6 @@ fn type_page(name: &str, commands_min: usize) {
     );
     let typed = typed_in(&page);
     assert!(typed.len() >= commands_min, "docs/{name} has commands");
-    let mut shell = Shell::start();
     for (number, Typed { line, command, printed: shown }) in typed.iter().enumerate() {
         let begun = Instant::now();
         // A page shows a failure where it means one: its exit code stands in the last line.
@@ -198,6 +204,15 @@ fn type_page(name: &str, commands_min: usize) {
             shell.logs()
         );
     }
+}
+
+/// The command that builds is not typed: it is `up` with its own ports that the rest needs.
+#[test]
+fn the_readme_is_true() {
+    let mut shell = Shell::start(Ports::OF_THE_README);
+    let up = "hustings up --base-port 2379 > up.log 2>&1 & hustings status --wait 30s --endpoints 127.0.0.1:2379";
+    shell.run(usize::MAX, up).expect("three members serve");
+    type_into(&mut shell, "../README.md", 5);
 }
 
 #[test]

@@ -156,6 +156,21 @@ pub enum Loss {
 /// Lets code that acts as the leader pass the end of its tenure on with `?`.
 impl std::error::Error for Loss {}
 
+impl Loss {
+    /// A word for the kind of loss, as metrics have it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Loss::Silence => "silence",
+            Loss::Gone => "gone",
+            Loss::Taken => "taken",
+            Loss::Unhealthy => "unhealthy",
+            Loss::Stalled => "stalled",
+            Loss::StoodDown(_) => "stood-down",
+            Loss::HandedOver(_) => "handed-over",
+        }
+    }
+}
+
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -196,6 +211,31 @@ pub enum Change {
     StandsBack(Duration),
     /// Stands for election no more.
     Leaves,
+}
+
+impl Change {
+    /// A word for the kind of transition, as metrics have it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Change::Waits => "waits",
+            Change::Elected(_) => "elected",
+            Change::Leads(_) => "leads",
+            Change::Stops(..) => "stops",
+            Change::Ends(..) => "ends",
+            Change::Released(_) => "released",
+            Change::TokenFell { .. } => "token-fell",
+            Change::StandsBack(_) => "stands-back",
+            Change::Leaves => "leaves",
+        }
+    }
+
+    /// The loss that it tells of; `None` where nothing is lost.
+    pub fn loss(&self) -> Option<&Loss> {
+        match self {
+            Change::Stops(_, loss) | Change::Ends(_, loss) => Some(loss),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Change {

@@ -57,6 +57,15 @@ pub(crate) const STORIES: &[Story] = &[
         script: include_str!("published/blazingmq-forgets-support.txt"),
     },
     Story {
+        name: "zab-epoch-before-history",
+        protocol: "zab",
+        form: PUBLISHED,
+        title: "ZAB: an epoch is on disk before the history that it vouches for, and an empty log wins",
+        repair: "The epoch is written down together with the history, when NEWLEADER comes (ZOOKEEPER-4643).",
+        property: "assertions",
+        script: include_str!("published/zab-epoch-before-history.txt"),
+    },
+    Story {
         name: "zab-hasty-acknowledgement",
         protocol: "zab",
         form: PUBLISHED,
@@ -64,6 +73,15 @@ pub(crate) const STORIES: &[Story] = &[
         repair: "The acknowledgement rests on the disk (ZOOKEEPER-4646).",
         property: "leader-completeness",
         script: include_str!("published/zab-hasty-acknowledgement.txt"),
+    },
+    Story {
+        name: "paxos-unasked-ballot",
+        protocol: "paxos",
+        form: PUBLISHED,
+        title: "TRex Paxos: accepts that nobody answers are sent again under a ballot that nobody promised",
+        repair: "They are sent again under the same ballot; another one begins with a prepare round (TH-1).",
+        property: "state-machine-safety",
+        script: include_str!("published/paxos-unasked-ballot.txt"),
     },
     Story {
         name: "paxos-raised-ballot",
