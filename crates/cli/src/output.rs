@@ -7,6 +7,7 @@ use hustings_api::EtcdError;
 use hustings_api::client::{self, Options};
 pub(crate) use hustings_console::output_argument;
 use hustings_tls::{Identity, Pair, Trust};
+use hustings_node::remedies;
 use serde_json::Value;
 use std::io::Write;
 use std::path::PathBuf;
@@ -235,3 +236,9 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
     };
     Exit::with(code, what)
 }
+    // What `hustings status` says of the alarm that refused it.
+    match EtcdError::of(status) {
+        Some(EtcdError::NoSpace) => what = format!("{what}: {}", remedies::NO_SPACE),
+        Some(EtcdError::Corrupt) => what = format!("{what}: {}", remedies::CORRUPT),
+        _ => {}
+    }
