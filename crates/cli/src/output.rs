@@ -245,7 +245,7 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
         PermissionDenied | Unauthenticated => Code::NotAllowed,
         // As etcd answers them: arguments that are wrong, and conditions that do not hold.
         _ => match EtcdError::of(status) {
-            Some(EtcdError::UserEmpty | EtcdError::AuthFailed) => Code::NotAllowed,
+            Some(EtcdError::UserEmpty | EtcdError::AuthFailed | EtcdError::NoPasswordUser) => Code::NotAllowed,
             Some(EtcdError::UserNotFound | EtcdError::RoleNotFound) => Code::NotFound,
             _ => Code::Failed,
         },
