@@ -7,8 +7,8 @@ use clap::{Arg, ArgMatches, Command};
 use hustings_api::EtcdError;
 use hustings_api::client::{self, Options};
 pub(crate) use hustings_console::output_argument;
-use hustings_tls::{Identity, Pair, Trust};
 use hustings_node::remedies;
+use hustings_tls::{Identity, Pair, Trust};
 use serde_json::Value;
 use std::io::Write;
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ pub(crate) struct TlsNames {
 }
 
 /// Names of our own flags, as etcdctl has them.
-const OURS: TlsNames =
+pub(crate) const OURS: TlsNames =
     TlsNames { cacert: "cacert", cert: "cert", key: "key", skip: "insecure-skip-verify", has_variables: true };
 
 impl TlsNames {
@@ -239,6 +239,12 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
             "; does this port speak TLS? then give https:// and --cacert; does it ask for a certificate? then --cert and --key",
         );
     }
+    // What `hustings status` says of the alarm that refused it.
+    match EtcdError::of(status) {
+        Some(EtcdError::NoSpace) => what = format!("{what}: {}", remedies::NO_SPACE),
+        Some(EtcdError::Corrupt) => what = format!("{what}: {}", remedies::CORRUPT),
+        _ => {}
+    }
     let code = match status.code() {
         NotFound => Code::NotFound,
         Unavailable | DeadlineExceeded | Cancelled => Code::Unavailable,
@@ -252,9 +258,3 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
     };
     Exit::with(code, what)
 }
-    // What `hustings status` says of the alarm that refused it.
-    match EtcdError::of(status) {
-        Some(EtcdError::NoSpace) => what = format!("{what}: {}", remedies::NO_SPACE),
-        Some(EtcdError::Corrupt) => what = format!("{what}: {}", remedies::CORRUPT),
-        _ => {}
-    }
