@@ -124,6 +124,8 @@ pub enum EtcdError {
     RoleEmpty,
     /// No such user, or another password.
     AuthFailed,
+    /// A user without a password cannot prove itself by one. The text is that of etcd's store, handed on as it stands.
+    NoPasswordUser,
     /// The request names no permission.
     PermissionNotGiven,
     /// The caller may not do this.
@@ -151,7 +153,7 @@ pub enum EtcdError {
 }
 
 /// All errors, in the order of their declaration: the place in the table is the variant's number.
-const TABLE: [(EtcdError, Code, &str); 67] = {
+const TABLE: [(EtcdError, Code, &str); 68] = {
     use EtcdError::*;
     [
         (EmptyKey, Code::InvalidArgument, "etcdserver: key is not provided"),
@@ -229,6 +231,7 @@ const TABLE: [(EtcdError, Code, &str); 67] = {
         (RoleNotFound, Code::FailedPrecondition, "etcdserver: role name not found"),
         (RoleEmpty, Code::InvalidArgument, "etcdserver: role name is empty"),
         (AuthFailed, Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password"),
+        (NoPasswordUser, Code::Unknown, "auth: authentication failed, password was given for no password user"),
         (PermissionNotGiven, Code::InvalidArgument, "etcdserver: permission not given"),
         (PermissionDenied, Code::PermissionDenied, "etcdserver: permission denied"),
         (RoleNotGranted, Code::FailedPrecondition, "etcdserver: role is not granted to the user"),

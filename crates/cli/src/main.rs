@@ -19,6 +19,7 @@ mod copy;
 mod credentials;
 mod descriptors;
 mod elect;
+mod environment;
 mod examples;
 mod http;
 mod huge_pages;
@@ -113,7 +114,9 @@ fn main() -> ExitCode {
             }
             error.exit()
         });
+    let refused = environment::check(&matches);
     let result = match matches.subcommand() {
+        _ if refused.is_err() => refused,
         Some(("run", matches)) => return ExitCode::from(elect::run::run(matches)),
         Some(("lock", matches)) => return ExitCode::from(elect::run::lock(matches)),
         Some((verb @ ("elect" | "observe"), matches)) => on_runtime_of(1, elect::verbs::run(verb, matches)),

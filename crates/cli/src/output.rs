@@ -1,11 +1,13 @@
 //! The parts that client commands share: endpoints, output formats, errors.
 
+use crate::environment;
 use crate::exit::{Code, Exit};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, Command};
 use hustings_api::EtcdError;
 use hustings_api::client::{self, Options};
 pub(crate) use hustings_console::output_argument;
+use hustings_node::remedies;
 use hustings_tls::{Identity, Pair, Trust};
 use serde_json::Value;
 use std::io::Write;
@@ -19,7 +21,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Adds `--endpoints`, `-o` and `--timeout`.
+/// Adds `--endpoints`, `-o`, `--timeout`, `--dial-timeout` and the flags of TLS and of users.
 pub(crate) fn common(command: Command) -> Command {
     command
         .arg(
@@ -32,15 +34,22 @@ pub(crate) fn common(command: Command) -> Command {
                 .help("Members to ask; https:// for TLS"),
         )
         .args(OURS.arguments())
-        .arg(output_argument())
+        .arg(output_argument().help("For people or for programs (one JSON object per line) [env: ETCDCTL_WRITE_OUT]"))
         .args(crate::credentials::arguments())
         .arg(
             Arg::new("timeout")
                 .long("timeout")
                 .visible_alias("command-timeout")
                 .default_value("5s")
-                .value_parser(value_parser!(humantime::Duration))
-                .help("How long a request may take"),
+                .value_parser(environment::time)
+                .help("How long a request may take [env: ETCDCTL_COMMAND_TIMEOUT]"),
+        )
+        .arg(
+            Arg::new("dial-timeout")
+                .long("dial-timeout")
+                .default_value("2s")
+                .value_parser(environment::time)
+                .help("How long a connection may take to come about [env: ETCDCTL_DIAL_TIMEOUT]"),
         )
 }
 
@@ -55,7 +64,7 @@ pub(crate) struct TlsNames {
 }
 
 /// Names of our own flags, as etcdctl has them.
-const OURS: TlsNames =
+pub(crate) const OURS: TlsNames =
     TlsNames { cacert: "cacert", cert: "cert", key: "key", skip: "insecure-skip-verify", has_variables: true };
 
 impl TlsNames {
@@ -118,7 +127,9 @@ pub(crate) fn options_named(matches: &ArgMatches, names: &TlsNames) -> anyhow::R
         (false, None) => Trust::Machine,
     };
     let tls = if is_asked_for { Some(client::tls(trust, identity)?) } else { None };
-    Ok(Options { tls, ..Options::default() })
+    let flag = matches.try_get_one::<Duration>("dial-timeout").ok().flatten().copied();
+    let connect_timeout = environment::dial_timeout(matches)?.or(flag).unwrap_or(Options::default().connect_timeout);
+    Ok(Options { tls, connect_timeout, ..Options::default() })
 }
 
 pub(crate) fn endpoints_of(matches: &ArgMatches) -> Vec<String> {
@@ -134,6 +145,10 @@ pub(crate) fn endpoints_of(matches: &ArgMatches) -> Vec<String> {
 }
 
 pub(crate) fn format_of(matches: &ArgMatches) -> Format {
+    // One that cannot be read was refused at the start.
+    if let Ok(Some(format)) = environment::format(matches) {
+        return format;
+    }
     match matches.get_one::<String>("output").map(String::as_str) {
         Some("json") => Format::Json,
         _ => Format::Table,
@@ -141,7 +156,9 @@ pub(crate) fn format_of(matches: &ArgMatches) -> Format {
 }
 
 pub(crate) fn timeout_of(matches: &ArgMatches) -> Duration {
-    **matches.get_one::<humantime::Duration>("timeout").expect("it has a default")
+    let flag = matches.get_one::<Duration>("timeout").expect("it has a default");
+    // One that cannot be read was refused at the start.
+    environment::command_timeout(matches).ok().flatten().unwrap_or(*flag)
 }
 
 /// A table with these columns.
@@ -173,7 +190,7 @@ pub(crate) fn say_error(matches: &ArgMatches, code: u8, message: &str) {
         matches = inner;
     }
     match matches.try_get_one::<String>("output") {
-        Ok(Some(output)) if output == "json" => {
+        Ok(Some(_)) if format_of(matches) == Format::Json => {
             let error = serde_json::json!({ "apiVersion": "v1", "kind": "Error", "error": { "code": code, "message": message } });
             let _ = writeln!(std::io::stderr(), "{error}");
         }
@@ -233,13 +250,19 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
             "; does this port speak TLS? then give https:// and --cacert; does it ask for a certificate? then --cert and --key",
         );
     }
+    // What `hustings status` says of the alarm that refused it.
+    match EtcdError::of(status) {
+        Some(EtcdError::NoSpace) => what = format!("{what}: {}", remedies::NO_SPACE),
+        Some(EtcdError::Corrupt) => what = format!("{what}: {}", remedies::CORRUPT),
+        _ => {}
+    }
     let code = match status.code() {
         NotFound => Code::NotFound,
         Unavailable | DeadlineExceeded | Cancelled => Code::Unavailable,
         PermissionDenied | Unauthenticated => Code::NotAllowed,
         // As etcd answers them: arguments that are wrong, and conditions that do not hold.
         _ => match EtcdError::of(status) {
-            Some(EtcdError::UserEmpty | EtcdError::AuthFailed) => Code::NotAllowed,
+            Some(EtcdError::UserEmpty | EtcdError::AuthFailed | EtcdError::NoPasswordUser) => Code::NotAllowed,
             Some(EtcdError::UserNotFound | EtcdError::RoleNotFound) => Code::NotFound,
             _ => Code::Failed,
         },

@@ -12,17 +12,19 @@
 //!
 //! It refuses while a quorum may live: a process holds one of the directories, or the members without a directory are a quorum and
 //! nobody said that they are gone (`--lost`), or the directories themselves are a quorum that has only to be started
-//! (`--even-with-quorum`).
+//! (`--even-with-quorum`), or a member answers at its address and serves (`--even-if-alive`).
 //!
-//! What to read next: [`gather`] (which history), [`renew`] (the new directory), [`force`] (in place), `docs/the-worst-day.md`.
+//! What to read next: [`gather`] (which history), [`living`] (who still serves), [`renew`] (the new directory), [`force`] (in
+//! place), `docs/the-worst-day.md`.
 
 mod force;
 mod gather;
+mod living;
 mod renew;
 mod report;
 
 use crate::exit::{Code, Exit};
-use crate::output::{Format, format_of, output_argument};
+use crate::output::{Format, OURS, format_of, output_argument};
 use crate::snapshots::bump_argument;
 use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgMatches, Command, value_parser};
@@ -30,8 +32,11 @@ use gather::Gathered;
 use hustings_core::{NodeId, StateMachine};
 use hustings_kv::KvStore;
 use hustings_wal::{Survey, WalError};
+use living::Asked;
+use renew::Made;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub(crate) use force::force_new_cluster;
 
@@ -70,6 +75,12 @@ pub(crate) fn command() -> Command {
         .arg(Arg::new("even-with-quorum").long("even-with-quorum").action(clap::ArgAction::SetTrue).help(
             "Make a new cluster although these directories are a quorum of the old one, which could be started again",
         ))
+        .arg(
+            Arg::new("even-if-alive")
+                .long("even-if-alive")
+                .action(clap::ArgAction::SetTrue)
+                .help("Make a new cluster although a member of the old one answers at its address and serves, or may"),
+        )
         .arg(text("name", "NAME", "Name of the member that goes on [default: the one whose directory was chosen]"))
         .arg(text(
             "initial-cluster",
@@ -81,6 +92,7 @@ pub(crate) fn command() -> Command {
                 .default_value("hustings-cluster"),
         )
         .arg(bump_argument())
+        .args(OURS.arguments())
         .arg(output_argument())
 }
 
@@ -88,6 +100,31 @@ pub(crate) fn command() -> Command {
 pub(crate) struct Remains {
     path: PathBuf,
     found: Result<Survey>,
+}
+
+/// The time that each phase took, in their order.
+struct Phases {
+    begun: Instant,
+    took: Vec<(&'static str, Duration)>,
+}
+
+impl Phases {
+    fn begin() -> Phases {
+        Phases { begun: Instant::now(), took: Vec::new() }
+    }
+
+    /// The phase of this name ends here, and the next one begins.
+    fn end(&mut self, name: &'static str) {
+        self.took.push((name, self.begun.elapsed()));
+        self.begun = Instant::now();
+    }
+}
+
+/// A new cluster, as it is reported.
+struct Founded {
+    made: Made,
+    asked: Vec<Asked>,
+    took: Vec<(&'static str, Duration)>,
 }
 
 /// Runs `hustings recover` on data directories.
@@ -108,7 +145,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         let what = format!("--into {} is inside {}, which is not changed", into.display(), within.display());
         return Err(Exit::with(Code::Usage, what));
     }
+    let mut phases = Phases::begin();
     let remains: Vec<Remains> = paths.into_iter().map(|path| Remains { found: read(&path), path }).collect();
+    phases.end("read");
     let is_json = format_of(matches) == Format::Json;
     let checked = check(&remains);
     let (surveys, gathered) = match checked.and_then(|()| {
@@ -122,20 +161,34 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
             return Err(error);
         }
     };
+    phases.end("choose");
     let lost = lost(matches, &gathered, &surveys);
     let refused = lost.and_then(|lost| refuse_if_alive(&gathered, &surveys, &lost));
     let refused = refused.and_then(|()| match matches.get_flag("even-with-quorum") {
         true => Ok(()),
         false => refuse_if_quorum(&gathered, &surveys),
     });
-    let made = match (matches.get_one::<PathBuf>("into"), &refused) {
-        (Some(into), Ok(())) => Some(renew::renew(matches, &surveys, &gathered, into)),
+    let into = matches.get_one::<PathBuf>("into");
+    let asked = match (into, &refused) {
+        (Some(_), Ok(())) => living::ask(matches, &gathered, surveys[gathered.best].peek.identity.cluster_id)?,
+        _ => Vec::new(),
+    };
+    phases.end("ask");
+    let refused = refused.and_then(|()| match matches.get_flag("even-if-alive") {
+        true => Ok(()),
+        false => living::refuse(&asked),
+    });
+    let founded = match (into, &refused) {
+        (Some(into), Ok(())) => Some(renew::renew(matches, &surveys, &gathered, into).map(|made| {
+            phases.end("write");
+            Founded { made, asked, took: phases.took }
+        })),
         _ => None,
     };
-    let made = made.transpose();
-    report::show(&remains, Some(&gathered), made.as_ref().ok().and_then(Option::as_ref), is_json);
-    made?;
-    if matches.contains_id("into") { refused } else { Ok(()) }
+    let founded = founded.transpose();
+    report::show(&remains, Some(&gathered), founded.as_ref().ok().and_then(Option::as_ref), is_json);
+    founded?;
+    if into.is_some() { refused } else { Ok(()) }
 }
 
 /// Makes a path absolute that need not exist: its nearest ancestor that does is followed.

@@ -31,6 +31,7 @@ pub(crate) use plan::{Plan, founders_in};
 pub(crate) use resolve::OfProcess;
 use std::time::Duration;
 pub(crate) use table::with_settings;
+pub(crate) use value::duration;
 
 /// The origin of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]

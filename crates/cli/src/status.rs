@@ -22,6 +22,7 @@ use crate::output::{
 use anyhow::Result;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use hustings_node::reach::in_words;
+use hustings_node::remedies;
 use hustings_tls::Connector;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -280,16 +281,15 @@ impl Cluster {
         alarms.dedup();
         for (name, alarm) in alarms {
             warnings.push(match alarm.as_str() {
-                "NOSPACE" => format!("{name}: NOSPACE, writes are refused: make room (`hustings compact`, a larger disk or quota), then `hustings alarm disarm`"),
+                "NOSPACE" => format!("{name}: NOSPACE, writes are refused: {}", remedies::NO_SPACE),
+                "CORRUPT" => format!("{name}: CORRUPT, writes are refused: {}", remedies::CORRUPT),
                 _ => format!("{name}: the alarm {alarm} stands; `hustings alarm list` tells more"),
             });
         }
         let differing: Vec<&Value> =
             self.members.iter().flat_map(|row| row["differing"].as_array().into_iter().flatten()).collect();
         if let Some(name) = differing.first().and_then(|name| name.as_str()) {
-            warnings.push(format!(
-                "{name}: its data differs from that of most: remove it, and add it again with an empty directory"
-            ));
+            warnings.push(format!("{name}: its data differs from that of most: {}", remedies::CORRUPT));
         }
         warnings
     }
@@ -369,7 +369,10 @@ fn show(matches: &ArgMatches, cluster: &Cluster) -> Result<()> {
         (false, _) if cluster.told.is_none() => {
             Err(unavailable("no member answers: are they started, and is this their client port?"))
         }
-        (false, _) => Err(unavailable(format!("there is no leader: {}", remedy(cluster)))),
+        (false, _) => {
+            let remedy = cluster.told.as_ref().map_or(remedies::NO_LEADER_YET, remedy);
+            Err(unavailable(format!("there is no leader: {remedy}")))
+        }
     }
 }
 
@@ -420,18 +423,17 @@ fn port(url: &str) -> String {
     short.split_once('…').map_or(short.clone(), |(_, port)| format!("…{port}"))
 }
 
-fn remedy(cluster: &Cluster) -> &'static str {
-    let is_short = cluster.told.as_ref().is_some_and(|told| {
-        let (reachable, voters) = (told["reachable_voters"].as_u64(), told["voters"].as_u64());
-        reachable.zip(voters).is_some_and(|(reachable, voters)| reachable <= voters / 2)
-    });
-    match is_short {
-        true => "start members until most are back; if they are gone for good, `hustings recover`",
-        false => "most voters can be reached, so one is about to be elected; look again, and at their logs",
+/// The remedy where nobody leads, by what a member told of the others.
+fn remedy(told: &Value) -> &'static str {
+    let (reachable, voters) = (told["reachable_voters"].as_u64(), told["voters"].as_u64());
+    match reachable.zip(voters).is_some_and(|(reachable, voters)| reachable <= voters / 2) {
+        true => remedies::NO_QUORUM,
+        false => remedies::NO_LEADER_YET,
     }
 }
 
-/// Adds to an error of a request that waited in vain who is missing, since when and why; other errors stay as they are.
+/// Adds to an error of a request that waited in vain who is missing, since when and why, and the remedy that `status` names;
+/// other errors stay as they are.
 pub(crate) async fn explained(error: anyhow::Error, matches: &ArgMatches) -> anyhow::Error {
     let Some(Exit { code: Code::Unavailable, what }) = error.downcast_ref::<Exit>() else { return error };
     let mut matches = matches;
@@ -453,10 +455,10 @@ pub(crate) async fn explained(error: anyhow::Error, matches: &ArgMatches) -> any
         return unavailable(format!("{what}; no member answers ({})", each.join("; ")));
     };
     let (name, leader) = (text(told, "name"), told["leader"].as_str());
-    let who = leader.map_or_else(|| "nobody leads".to_owned(), |leader| format!("{leader} leads"));
-    match told["summary"].as_str() {
-        Some(summary) => unavailable(format!("{what}; {name} says: {who}, {summary}")),
-        None => error,
+    let Some(summary) = told["summary"].as_str() else { return error };
+    match leader {
+        Some(leader) => unavailable(format!("{what}; {name} says: {leader} leads, {summary}")),
+        None => unavailable(format!("{what}; {name} says: nobody leads, {summary}; {}", remedy(told))),
     }
 }
 

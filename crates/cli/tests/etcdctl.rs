@@ -5,7 +5,9 @@
 mod support;
 
 use hustings_testbed::Cluster;
-use support::{Etcdctl, Running, program};
+use std::process::Command;
+use std::time::Duration;
+use support::{Ended, Etcdctl, HUSTINGS, Running, program, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcdctl_3_4_finds_what_it_expects() {
@@ -263,4 +265,65 @@ async fn members_come_and_go(cluster: &mut Cluster, etcdctl: &Etcdctl) {
     let ended = cluster.wait_for_end(joiner).expect("a removed node ends");
     assert_eq!(ended, Some(0), "as etcd: nothing failed, and nobody is to start it again");
     assert!(etcdctl.run(&["member", "remove", &id]).failed().contains("etcdserver: member not found"));
+}
+
+/// A `hustings get` with these variables and flags.
+fn get(endpoint: &str, variables: &[(&str, &str)], flags: &[&str]) -> Ended {
+    run(Command::new(HUSTINGS).args(["get", "a", "--endpoints", endpoint]).args(flags).envs(variables.iter().copied()))
+}
+
+/// Goal: a script that sets etcdctl's variables says the same to our commands, and a flag wins. Method: a port that accepts connections
+/// and says nothing; what a command says of it shows which time and which form counted.
+#[test]
+fn etcdctl_s_variables_say_how_long_and_in_which_form() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = silent.local_addr().expect("it is bound").to_string();
+    let (timeout, dial, form) = ("ETCDCTL_COMMAND_TIMEOUT", "ETCDCTL_DIAL_TIMEOUT", "ETCDCTL_WRITE_OUT");
+
+    let said = get(&address, &[(timeout, "0.3s")], &[]).failed();
+    assert!(said.contains("no answer within 300ms"), "{said}");
+    let said = get(&address, &[(timeout, "1h")], &["--command-timeout", "0.2s"]).failed();
+    assert!(said.contains("no answer within 200ms"), "a flag wins: {said}");
+
+    // In TLS a connection has not come about before somebody answers.
+    let in_tls = format!("https://{address}");
+    let ended = get(&in_tls, &[(dial, "4s")], &[]);
+    assert!(ended.code == Some(4) && ended.took >= Duration::from_secs(4), "the default is 2 s: {ended:?}");
+    let ended = get(&in_tls, &[(dial, "1h")], &["--dial-timeout", "100ms"]);
+    assert_eq!(ended.code, Some(4), "a flag wins: {ended:?}");
+
+    let brief = ["--timeout", "100ms"];
+    let is_json = |said: &str| said.starts_with("{\"apiVersion\"");
+    for (value, flags, wanted) in [
+        ("json", &[][..], true),
+        ("simple", &[], false),
+        ("table", &[], false),
+        ("", &[], false),
+        ("json", &["-o", "table"], false),
+        ("table", &["--write-out", "json"], true),
+    ] {
+        let said = get(&address, &[(form, value)], &[&brief[..], flags].concat()).failed();
+        assert_eq!(is_json(&said), wanted, "{value:?} {flags:?}: {said}");
+    }
+}
+
+/// Goal: a variable that cannot be read is refused before anybody is asked, by its name and with the remedy; where a flag says the
+/// same, and at a command that asks nobody, it does not count.
+#[test]
+fn a_variable_of_etcdctl_that_cannot_be_read_is_refused_with_the_remedy() {
+    for (variable, value, remedy, flag) in [
+        ("ETCDCTL_COMMAND_TIMEOUT", "soon", "give a length of time like 300ms", ["--timeout", "10ms"]),
+        ("ETCDCTL_COMMAND_TIMEOUT", "0s", "above zero", ["--timeout", "10ms"]),
+        ("ETCDCTL_DIAL_TIMEOUT", "5", "give a length of time like 300ms", ["--dial-timeout", "10ms"]),
+        ("ETCDCTL_WRITE_OUT", "protobuf", "give simple, table or json", ["-o", "table"]),
+    ] {
+        let refused = get("127.0.0.1:1", &[(variable, value)], &[]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        let named = format!("{variable} = {value:?}: ");
+        assert!(refused.stderr.contains(&named) && refused.stderr.contains(remedy), "{refused:?}");
+        let asked = get("127.0.0.1:1", &[(variable, value)], &flag);
+        assert!(asked.code == Some(4) && !asked.stderr.contains(variable), "a flag wins: {asked:?}");
+        let offline = run(Command::new(HUSTINGS).args(["inspect", "/nowhere"]).env(variable, value));
+        assert!(!offline.stderr.contains(variable), "{offline:?}");
+    }
 }

@@ -113,6 +113,58 @@ async fn is_shown_as_it_is(protocol: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_quorum_the_log_and_a_refusal_name_the_remedy_of_status() {
+    // Goal: whoever meets the lost quorum first, in the log or at a refused command, is told what to do. Method: two of three are
+    // killed; `status` names the remedy, and the others are held to its words.
+    let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
+    cluster.kill(1);
+    cluster.kill(2);
+    let last = cluster.nodes[0].client.clone();
+    let error = wait_for("the last one to know that nobody leads", async || {
+        let ended = hustings(&["status", "--endpoints", &last]);
+        (ended.code == Some(4) && ended.stdout.contains("1 of 3 voters reachable")).then_some(ended.stderr)
+    })
+    .await
+    .expect("it steps down");
+    let (_, remedy) = error.trim().split_once("there is no leader: ").expect("status names a remedy");
+    assert!(remedy.contains("start members until most are back"), "{remedy}");
+    for verb in [&["put", "a", "c"][..], &["get", "a"]] {
+        let refused = hustings(&[verb, &["--timeout", "1s", "--endpoints", &last]].concat());
+        assert_eq!(refused.code, Some(4), "{refused:?}");
+        assert!(refused.stderr.contains(remedy), "{verb:?} lacks {remedy:?}: {refused:?}");
+    }
+    let line = wait_for("its log to say that a majority is missing", async || {
+        let log = std::fs::read_to_string(&cluster.nodes[0].log).ok()?;
+        log.lines().find(|line| line.contains("1 of 3 voters reachable")).map(str::to_owned)
+    });
+    let line = line.await.expect("it is said");
+    assert!(line.contains(remedy), "the log lacks {remedy:?}: {line}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_store_has_one_remedy_in_status_log_and_refusal() {
+    // Goal: as above, for the alarm NOSPACE. Method: a store with room for nothing; what `status` says behind the alarm's name is
+    // found in the log and in the refusal.
+    let cluster = Cluster::start(program().with(&["--quota-backend-bytes", "1"]), 1).await.expect("a node starts");
+    let node = &cluster.nodes[0];
+    let refused = wait_for("a write that finds no room", async || {
+        let ended = hustings(&["put", "a", "b", "--endpoints", &node.client]);
+        (ended.code != Some(0)).then_some(ended)
+    });
+    let refused = refused.await.expect("the quota is a byte");
+    let told = wait_for("the alarm to stand", async || {
+        let ended = hustings(&["status", "--endpoints", &node.client]);
+        ended.stdout.contains("NOSPACE").then_some(ended.stdout)
+    });
+    let told = told.await.expect("the alarm goes up");
+    let remedy = told.lines().find_map(|line| Some(line.split_once("NOSPACE, writes are refused: ")?.1));
+    let remedy = remedy.expect("status names a remedy");
+    assert!(remedy.contains("`hustings alarm disarm`"), "{remedy}");
+    assert!(refused.stderr.contains(remedy), "the refusal lacks {remedy:?}: {refused:?}");
+    wait_for_line(&node.log, remedy).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_stands_still_is_told_from_one_that_is_gone() {
     // Goal: "its process stands still" is said of a process that does. Method: a follower is stopped by a signal; its kernel
     // keeps its connections and answers for it.

@@ -402,6 +402,66 @@ async fn directories_that_cannot_be_recovered_from_are_named() {
     assert!(new.exists());
 }
 
+/// Goal: nobody founds a second cluster beside a living one, however sure the operator is. Method: n1 is stopped and the others are
+/// given up by `--lost`: while they serve, while one of them stands still, while one is left alone, and once both are dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recovery_asks_the_lost_members_before_it_founds_a_cluster() {
+    let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
+    let client = Client::connect(&cluster.endpoints()).await.expect("a node answers");
+    write_all(&client, "worst").await;
+    wait_for("every member to say where clients reach it", async || {
+        let members = client.cluster().member_list(MemberListRequest::default()).await.ok()?.into_inner().members;
+        members.iter().all(|member| !member.client_urls.is_empty()).then_some(())
+    })
+    .await
+    .expect("members are described");
+    cluster.hashes().await.expect("all hold the same");
+    cluster.terminate(0).expect("it ends");
+    for position in [1, 2] {
+        cluster.wait_until_serving(position).await.expect("two of three serve");
+    }
+    let (old, new) = (cluster.nodes[0].data_dir.clone(), cluster.directory().join("new"));
+    let into = ["--lost", "n2,n3", "--into", text(&new)];
+
+    let said = recover(&[&old], &into).failed();
+    let named = [1, 2].map(|position| &cluster.nodes[position]);
+    let named = named.iter().any(|node| said.contains(&format!("{} answers at {}", node.name, node.client)));
+    assert!(named && said.contains("serves the old cluster") && said.contains("--even-if-alive"), "{said}");
+    assert!(!new.exists(), "nothing is left of a refusal");
+
+    // One stands still, and the other alone knows no leader before long.
+    cluster.nodes[1].pause().expect("it stands still");
+    let still = format!("n2: somebody answers at {}", cluster.nodes[1].client);
+    let said = wait_for("the one that is left to serve no more", async || {
+        Some(recover(&[&old], &into).failed()).filter(|said| said.contains(&still))
+    });
+    let said = said.await.expect("it is told of");
+    assert!(said.contains("says nothing") && said.contains("--even-if-alive"), "{said}");
+    let beside = cluster.directory().join("beside");
+    let made = recover(&[&old], &["--lost", "n2,n3", "--into", text(&beside), "--even-if-alive"]).ok();
+    assert!(made.contains(&still) && made.contains("made "), "whoever insists is told beside whom: {made}");
+
+    cluster.kill(1);
+    let made = json(recover(&[&old], &[&into[..], &["-o", "json"]].concat()));
+    let answers: Vec<&str> = made["made"]["asked"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|asked| asked["answer"].as_str().expect("a word"))
+        .collect();
+    assert_eq!(answers, ["silent", "silent", "other"], "n3 answers, and nobody leads: {made}");
+    for phase in ["read", "choose", "ask", "write"] {
+        assert!(made["made"]["took_millis"][phase].is_u64(), "{phase}: {made}");
+    }
+
+    cluster.kill(2);
+    let last = cluster.directory().join("last");
+    let made = recover(&[&old], &["--lost", "n2,n3", "--into", text(&last)]).ok();
+    assert!(!made.contains("answers") && last.exists(), "nobody is there: {made}");
+    let took = made.lines().find(|line| line.starts_with("took: ")).expect("it says how long it took");
+    assert!(["read ", "choose ", "ask ", "write "].iter().all(|phase| took.contains(phase)), "{took}");
+}
+
 /// Flips one bit of an entry that was durable.
 fn damage(directory: &Path) {
     let segment = directory.join("wal-0000000000000001.seg");

@@ -19,7 +19,7 @@ use hustings_api::etcdserverpb::auth_client::AuthClient;
 use hustings_testbed::{Cluster, Program};
 use probe_cases::{CALLERS, Case, LEASES, PERMISSIONS, Proof, cases};
 use probe_wire::call;
-use support::{etcd, program};
+use support::{etcd, hustings, program};
 use tonic::transport::Channel;
 
 /// A cluster of one with users, keys and leases.
@@ -194,4 +194,39 @@ async fn a_long_name_is_taken_by_etcd_and_refused_here() {
         let outcome = AuthClient::new(client.channel()).role_add(request).await;
         assert_eq!(outcome.is_ok(), is_taken, "{outcome:?}");
     }
+}
+
+/// Goal: a user without a password who tries one is told so in etcd's words, and our command counts it as "not allowed". Method:
+/// the same tries at both, beside a wrong password and a user that does not exist.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_a_password_is_refused_in_the_words_of_etcd() {
+    let (ours, theirs) = (Cluster::start(program(), 1).await, Cluster::start(etcd(), 1).await);
+    let (ours, theirs) = (ours.expect("it starts"), theirs.expect("it starts"));
+    let mut told = Vec::new();
+    for cluster in [&ours, &theirs] {
+        let client = Client::connect(&cluster.endpoints()).await.expect("it answers");
+        let mut auth = AuthClient::new(client.channel());
+        for (name, password) in [("root", "r00t"), ("bare", "")] {
+            let options = Some(authpb::UserAddOptions { no_password: password.is_empty() });
+            let (name, password) = (name.to_owned(), password.to_owned());
+            let request = pb::AuthUserAddRequest { name, password, options, ..Default::default() };
+            auth.user_add(request).await.expect("a user");
+        }
+        let request = pb::AuthUserGrantRoleRequest { user: "root".into(), role: "root".into() };
+        auth.user_grant_role(request).await.expect("a role of a user");
+        auth.auth_enable(pb::AuthEnableRequest {}).await.expect("users count");
+        let mut refusals = Vec::new();
+        for (name, password) in [("bare", "guess"), ("bare", ""), ("root", "wrong"), ("nobody", "guess"), ("", "")] {
+            let request = pb::AuthenticateRequest { name: name.into(), password: password.into() };
+            let refused = auth.authenticate(request).await.expect_err("there is no such password");
+            refusals.push((name, password, refused.code(), refused.message().to_owned()));
+        }
+        told.push(refusals);
+    }
+    assert_eq!(told[0], told[1], "here, and at etcd 3.5.1");
+    let (_, _, code, words) = &told[0][0];
+    assert_eq!(*code, tonic::Code::Unknown);
+    assert!(words.contains("password was given for no password user"), "{words}");
+    let refused = hustings(&["get", "a", "--user", "bare:guess", "--endpoints", &ours.nodes[0].client]);
+    assert!(refused.code == Some(5) && refused.stderr.contains(words), "{refused:?}");
 }

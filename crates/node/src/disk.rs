@@ -5,6 +5,7 @@
 
 use crate::config::OnSync;
 use crate::counters::Counters;
+use crate::remedies::NO_SPACE;
 use crate::timers::{boot_micros, prefer_this_thread};
 use hustings_core::replica::RecordNumber;
 use hustings_core::{ApplyVersion, Record};
@@ -42,7 +43,7 @@ impl Room {
                 let left = wal.room();
                 tracing::error!(
                     left,
-                    "no room for the log's next segment: {why}; the alarm NOSPACE is raised while there are bytes left. Make room, then `hustings alarm disarm`"
+                    "no room for the log's next segment: {why}; the alarm NOSPACE is raised while there are bytes left; {NO_SPACE}"
                 );
             }
             None if self.is_short && wal.is_next_ready() => {

@@ -25,6 +25,7 @@ mod pace;
 mod peer_stream;
 mod positions;
 pub mod reach;
+pub mod remedies;
 pub mod secret;
 mod snapshots;
 mod timers;

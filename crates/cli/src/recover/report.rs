@@ -1,21 +1,23 @@
 //! The report of `hustings recover`: for people, and as JSON.
 
 use super::gather::Gathered;
-use super::renew::Made;
-use super::{Remains, name_of};
+use super::living::Asked;
+use super::{Founded, Remains, name_of};
 use crate::output::table;
+use hustings_node::reach::in_words;
 use hustings_wal::Survey;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// Shows what was found, what would be gone on with, and what was made.
-pub(super) fn show(remains: &[Remains], gathered: Option<&Gathered>, made: Option<&Made>, is_json: bool) {
+pub(super) fn show(remains: &[Remains], gathered: Option<&Gathered>, founded: Option<&Founded>, is_json: bool) {
     let surveys: Vec<&Survey> = remains.iter().filter_map(|remains| remains.found.as_ref().ok()).collect();
     if is_json {
         let value = json!({
             "apiVersion": "v1", "kind": "Recovery",
             "directories": remains.iter().map(directory_json).collect::<Vec<_>>(),
             "recovery": gathered.map(|gathered| gathered_json(gathered, &surveys)),
-            "made": made.map(made_json),
+            "made": founded.map(made_json),
         });
         return println!("{value}");
     }
@@ -28,7 +30,7 @@ pub(super) fn show(remains: &[Remains], gathered: Option<&Gathered>, made: Optio
     for line in findings(gathered, &surveys) {
         println!("  {line}");
     }
-    match made {
+    match founded {
         None => {
             let lost: Vec<String> = gathered.absent(&surveys).into_iter().map(|(_, name)| name).collect();
             let lost = if gathered.may_be_served_elsewhere(&surveys, &Default::default()) {
@@ -45,7 +47,10 @@ pub(super) fn show(remains: &[Remains], gathered: Option<&Gathered>, made: Optio
                 given.join(" ")
             );
         }
-        Some(made) => {
+        Some(Founded { made, asked, took }) => {
+            for found in asked.iter().filter_map(Asked::told) {
+                println!("  {found}");
+            }
             println!(
                 "made {}: {} of the new cluster {}, at revision {} and term {}",
                 made.data_dir.display(),
@@ -61,6 +66,8 @@ pub(super) fn show(remains: &[Remains], gathered: Option<&Gathered>, made: Optio
             };
             println!("{next}");
             println!("never start a member on an old directory again: {}", never_again(gathered, &surveys).join(", "));
+            let took: Vec<String> = took.iter().map(|(phase, took)| format!("{phase} {}", in_words(*took))).collect();
+            println!("took: {}", took.join(", "));
         }
     }
 }
@@ -235,8 +242,14 @@ fn gathered_json(gathered: &Gathered, surveys: &[&Survey]) -> Value {
     })
 }
 
-fn made_json(made: &Made) -> Value {
+fn made_json(Founded { made, asked, took }: &Founded) -> Value {
+    let millis = took.iter().map(|(phase, took)| (*phase, u64::try_from(took.as_millis()).unwrap_or(u64::MAX)));
+    let asked = asked
+        .iter()
+        .map(|asked| json!({ "name": asked.name, "url": asked.url, "answer": asked.word(), "why": asked.why() }));
     json!({
+        "asked": asked.collect::<Vec<_>>(),
+        "took_millis": millis.collect::<BTreeMap<_, _>>(),
         "data_dir": made.data_dir.display().to_string(),
         "cluster_id": made.cluster_id.to_string(),
         "member_id": format!("{:x}", made.member.0),

@@ -43,7 +43,7 @@ pub(super) fn number(text: &str) -> Result<u64, &'static str> {
 }
 
 /// A length of time: `1h30m`, `1.5h`, `300ms`, `0`; also `5min` or `2 days`.
-pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
+pub(crate) fn duration(text: &str) -> Result<Duration, &'static str> {
     let text = text.trim();
     if text == "0" {
         return Ok(Duration::ZERO);

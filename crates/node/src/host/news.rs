@@ -5,6 +5,7 @@ use super::Host;
 use crate::counters::Counters;
 use crate::handle::Happening;
 use crate::reach::{Quorum, Reach, in_words};
+use crate::remedies::NO_QUORUM;
 use hustings_core::{NodeId, Protocol, Role, StateMachine, Transition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::{Discriminant, discriminant};
@@ -131,9 +132,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             quorum.reachable = voters - quorum.missing.len();
             let remedy = match (quorum.is_there, left_out) {
                 (true, _) => String::new(),
-                (false, 0) => "; nothing is written until a majority is back".to_owned(),
+                (false, 0) => format!("; nothing is written: {NO_QUORUM}"),
                 (false, count) => {
-                    format!("; nothing is written until a majority is back, {count} elections' lines left out")
+                    format!("; nothing is written: {NO_QUORUM} ({count} elections' lines left out)")
                 }
             };
             tracing::warn!(node, voters, reachable = quorum.reachable, left_out, "{quorum}{remedy}");

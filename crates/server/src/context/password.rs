@@ -4,8 +4,7 @@
 //! refused; bcrypt does not look at what follows.
 //!
 //! Guessing is slowed: after a wrong password the next tries for the same user from the same address wait, twice as long each
-//! time up to [`WAIT_MAX`], and few may wait. A user without a password, or one that does not exist, costs as much time as
-//! one with another password.
+//! time up to [`WAIT_MAX`], and few may wait. A user that does not exist costs as much time as one with another password.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

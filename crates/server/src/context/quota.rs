@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use hustings_api::EtcdError;
 use hustings_kv::{AlarmChange, AlarmKind, Command, Need, Response, View};
+use hustings_node::remedies::NO_SPACE;
 use tokio::sync::Notify;
 use tonic::Status;
 
@@ -167,10 +168,10 @@ async fn raise<B: Backend>(context: &Context<B>, view: &View, is_disk_full: bool
         let (size, limit) = (view.size_bytes(), context.quota.limit);
         match is_disk_full {
             true => {
-                tracing::warn!("alarm NOSPACE raised: the disk has no room for the log; make room on it, then disarm")
+                tracing::warn!("alarm NOSPACE raised, writes are refused: the disk has no room for the log; {NO_SPACE}")
             }
             false => {
-                tracing::warn!(size, limit, "alarm NOSPACE raised: compact, then disarm, or start with a larger quota")
+                tracing::warn!(size, limit, "alarm NOSPACE raised, writes are refused: the store is full; {NO_SPACE}")
             }
         }
     }

@@ -133,6 +133,8 @@ where
     }
     let answer = async {
         let caller = admit(services, &head, learner).await?;
+        // Nobody, and whoever is no user, brings no body: what is wrong with it is told to users alone.
+        services.require(&caller, Need::User).await?;
         let body = Limited::new(body, body_bytes_max).collect().await;
         let body = body.map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))?.to_bytes();
         answered(Posted { caller, head, body }).await

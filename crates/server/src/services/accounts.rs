@@ -97,7 +97,11 @@ impl<B: Backend> Auth for Services<B> {
             return Err(EtcdError::AuthNotEnabled.into());
         }
         let user = view.users().users.get(&name);
-        let hash = user.filter(|user| !user.no_password).map(|user| user.hash.0.clone());
+        // As etcd: there is no password to compare, nor one to guess.
+        if user.is_some_and(|user| user.no_password) {
+            return Err(EtcdError::NoPasswordUser.into());
+        }
+        let hash = user.map(|user| user.hash.0.clone());
         drop(view);
         if !self.passwords.is_right(Source::new(peer, &name), password, hash.clone()).await? {
             let user: String = name.chars().take(USER_TOLD_MAX).collect();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use hustings_core::NodeId;
 use hustings_kv::{Alarm, AlarmChange, AlarmKind, Command, Need, Response};
+use hustings_node::remedies::CORRUPT;
 
 use crate::context::Context;
 use crate::context::backend::Backend;
@@ -36,10 +37,7 @@ async fn raise<B: Backend>(context: &Context<B>, NodeId(member): NodeId) {
     }
     let change = AlarmChange { raise: true, member, kind: AlarmKind::Corrupt as i32 };
     match context.propose(&Caller::member(), Command::Alarm(change)).await {
-        Ok(Response::Alarm { .. }) => tracing::error!(
-            member,
-            "alarm CORRUPT raised: writes are refused until it is disarmed; remove the member and add it again with an empty directory first"
-        ),
+        Ok(Response::Alarm { .. }) => tracing::error!(member, "alarm CORRUPT raised, writes are refused: {CORRUPT}"),
         Ok(_) | Err(_) => tracing::error!(member, "the alarm CORRUPT could not be raised: members differ, and go on"),
     }
 }

@@ -15,6 +15,7 @@ mod members;
 mod own;
 mod probe_cases;
 mod probe_fields;
+mod probe_own;
 mod probe_wire;
 mod probes;
 mod support;

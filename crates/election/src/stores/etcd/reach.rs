@@ -49,7 +49,7 @@ impl From<Unreached> for StoreError {
 pub(super) fn is_denial(status: &Status) -> bool {
     match EtcdError::of(status) {
         Some(EtcdError::InvalidAuthToken | EtcdError::AuthOldRevision) => false,
-        Some(EtcdError::AuthFailed | EtcdError::UserEmpty) => true,
+        Some(EtcdError::AuthFailed | EtcdError::NoPasswordUser | EtcdError::UserEmpty) => true,
         _ => matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied),
     }
 }
