@@ -2,7 +2,8 @@
 //!
 //! A world tells it the records that each member emits, those that became durable, the members' statuses, and crashes.
 //! Each call costs what is new. It reads only public status, announced transitions and records, so it knows no
-//! protocol; properties that do not hold of a protocol by design are switched off by name in [`Rules`].
+//! protocol; properties that do not hold of a protocol by design are switched off by name in [`Rules`]. The predicates that the
+//! exhaustive checker asks as well stand in [`crate::safety`].
 //!
 //! | property | says |
 //! |---|---|
@@ -22,76 +23,18 @@
 //! | `one-outcome` | a refused proposal is never committed |
 
 use crate::Violation;
+use crate::safety::{Committed, Logged, Placed, Rules, check_leader, check_state, value_of};
 use crate::shadow::{Fold, Shadow};
-use hustings_core::options::Options;
-use hustings_core::quorum::{Quorums, Verdict};
-use hustings_core::{
-    Durable, Entry, Lsn, Membership, NodeId, Origin, Protocol, Reason, Record, Role, Slots, Status, Term, Transition,
-};
+use hustings_core::{Durable, Lsn, Membership, NodeId, Origin, Reason, Record, Role, Status, Term, Transition};
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-
-/// The properties that depend on the protocol. All hold unless it says otherwise.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Rules {
-    /// Equal places imply equal entries and equal histories before them. (Paxos chooses slot by slot.)
-    pub log_matching: bool,
-    /// A leader's log only grows.
-    pub leader_appends_only: bool,
-    /// A vote is the `vote` of a durable [`hustings_core::Promise`]; otherwise its term alone is the vote.
-    pub votes_are_promises: bool,
-    /// A slot is committed in one term, and terms grow along the log. Otherwise a slot may be committed again in a later term, or
-    /// by another node in an earlier one, with the same value.
-    pub terms_are_places: bool,
-    /// Numbers of voters that must promise a term, and that must hold an entry before it is committed.
-    pub quorums: Quorums,
-}
-
-impl Default for Rules {
-    fn default() -> Rules {
-        Rules {
-            log_matching: true,
-            leader_appends_only: true,
-            votes_are_promises: true,
-            terms_are_places: true,
-            quorums: Quorums::Majority,
-        }
-    }
-}
-
-impl Rules {
-    /// These rules for a protocol with these options.
-    #[must_use]
-    pub fn of<P: Protocol>(self, options: &P::Options) -> Rules {
-        Rules { quorums: options.quorums(), ..self.of_slots(P::SLOTS) }
-    }
-
-    /// The part of these rules that holds for logs that are filled like this. (Paxos chooses slot by slot: agreement is
-    /// by value, a promise names nobody, and a place still names one value, TI-4.)
-    #[must_use]
-    pub fn of_slots(self, slots: Slots) -> Rules {
-        match slots {
-            Slots::InOrder => self,
-            Slots::Independent => Rules {
-                log_matching: false,
-                leader_appends_only: false,
-                votes_are_promises: false,
-                terms_are_places: false,
-                ..self
-            },
-        }
-    }
-}
 
 /// The facts about one entry that are the same in every log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Facts {
-    /// Digest of all but the term.
-    digest: u64,
+    /// Its content, and the entry before it where it was first seen.
+    placed: Placed,
     origin: Origin,
-    /// The term of the entry before, where it was first seen; unknown after a hole.
-    before: Option<Term>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -109,12 +52,28 @@ impl Default for Seen {
     }
 }
 
-/// An entry that was committed, and the reign in which it was.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Committed {
-    lsn: Lsn,
-    reign: Term,
-    digest: u64,
+/// A log of records without payloads, and the payloads' digests.
+struct Log<'a> {
+    fold: &'a Fold,
+    entries: &'a BTreeMap<Lsn, Facts>,
+}
+
+impl Logged for Log<'_> {
+    fn covered(&self) -> u64 {
+        self.fold.snapshot.index
+    }
+
+    fn place(&self, index: u64) -> Option<Lsn> {
+        self.fold.slots.get(&index).copied()
+    }
+
+    fn value(&self, place: Lsn) -> Option<u64> {
+        self.entries.get(&place).map(|facts| facts.placed.value)
+    }
+
+    fn end(&self) -> Lsn {
+        self.fold.last()
+    }
 }
 
 /// The history of one cluster.
@@ -133,18 +92,6 @@ pub struct Chronicle {
     chosen: BTreeSet<Origin>,
     /// The primary of a partition under a lease.
     primaries: BTreeMap<(u32, u64), NodeId>,
-}
-
-fn digest_of(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Digest of an entry's content, whatever term it was written in.
-fn value_of(entry: &Entry) -> u64 {
-    let Entry { lsn, kind, origin, stamp, payload } = entry;
-    digest_of(&(lsn.index, kind, origin, stamp, payload))
 }
 
 /// P1 and P2 of `docs/protocols/rules/blazingmq.md`; within a life, a node's view of a lease only moves on.
@@ -235,16 +182,9 @@ impl Chronicle {
                 1 => Some(Term::ZERO),
                 index => log.slot(index - 1).map(|lsn| lsn.term),
             };
-            let facts = Facts { digest: value_of(entry), origin: entry.origin, before };
-            let known = self.entries.entry(entry.lsn).or_insert(facts);
-            let is_same_before = known.before.is_none() || before.is_none() || known.before == before;
-            if known.digest != facts.digest || (rules.log_matching && !is_same_before) {
-                let what = format!(
-                    "{node} holds another entry at {}, or the same after another one, than somebody else did",
-                    entry.lsn
-                );
-                return Err(Violation::of("log-matching", what));
-            }
+            let placed = Placed { value: value_of(entry), before };
+            let known = self.entries.entry(entry.lsn).or_insert(Facts { placed, origin: entry.origin });
+            rules.check_same_entry(node, entry.lsn, placed, ("somebody else did", known.placed))?;
         }
         seen.shadow.on_record(number, record);
         Ok(())
@@ -292,11 +232,8 @@ impl Chronicle {
         if !is_elected || was == *to {
             return Ok(());
         }
-        let first = *self.leaders.entry(*term).or_insert(*node);
-        if first != *node {
-            let what = format!("{first} led term {term}, and now {node} does, because {because}");
-            return Err(Violation::of("one-leader-per-term", what));
-        }
+        check_leader(&mut self.leaders, *term, *node)
+            .map_err(|two| Violation { what: format!("{}, because {because}", two.what), ..two })?;
         match because {
             // A published form may write down neither name nor term; where slots are chosen one by one a promise names nobody.
             Reason::VoteWon(voters) if self.rules.votes_are_promises || !self.rules.terms_are_places => {
@@ -309,18 +246,14 @@ impl Chronicle {
         if *to == Role::Leader { self.check_complete(*node, *term) } else { Ok(()) }
     }
 
-    /// Whether a log holds this committed entry: the place, or its value in a later term where a slot may have several.
-    fn is_held(&self, log: &Fold, committed: Committed) -> bool {
-        let Committed { lsn, digest, .. } = committed;
-        if self.rules.terms_are_places || lsn.index <= log.snapshot.index {
-            return log.holds(lsn);
-        }
-        let held = log.slots.get(&lsn.index);
-        held.is_some_and(|held| held.term >= lsn.term && self.value_at(*held) == Some(digest))
+    fn log<'a>(&'a self, fold: &'a Fold) -> Log<'a> {
+        Log { fold, entries: &self.entries }
     }
 
-    fn value_at(&self, lsn: Lsn) -> Option<u64> {
-        self.entries.get(&lsn).map(|facts| facts.digest)
+    /// Whether a member has this committed entry on disk, or is excused.
+    fn has_on_disk(&self, node: NodeId, committed: Committed) -> bool {
+        let seen = self.members.get(&node);
+        seen.is_some_and(|seen| seen.is_excused || self.rules.is_held(&self.log(seen.shadow.durable()), committed))
     }
 
     /// The named members whose disks are to be believed.
@@ -358,22 +291,8 @@ impl Chronicle {
     }
 
     fn check_complete(&self, leader: NodeId, term: Term) -> Result<(), Violation> {
-        let earlier = self.committed.partition_point(|committed| committed.reign < term);
-        let Some(log) = self.members.get(&leader).map(|seen| seen.shadow.emitted()) else { return Ok(()) };
-        // In a log without holes the last place names all that stands before it; slots that are chosen one by one are looked
-        // at one by one.
-        let first = if self.rules.terms_are_places { earlier.saturating_sub(1) } else { log.snapshot.index as usize };
-        // A slot may have been chosen in several terms, always with the same value: a log with an earlier one lacks nothing.
-        let knows = |committed: &Committed| {
-            let value = log.slots.get(&committed.lsn.index).and_then(|held| self.value_at(*held));
-            !self.rules.terms_are_places && value == Some(committed.digest)
-        };
-        let lacks = |committed: &&Committed| !self.is_held(log, **committed) && !knows(committed);
-        let Some(lacking) = self.committed.get(first..earlier).into_iter().flatten().find(lacks) else { return Ok(()) };
-        let (end, lsn) = (log.last(), lacking.lsn);
-        let what =
-            format!("{leader} leads term {term} with a log that ends at {end} and lacks {lsn}, which is committed");
-        Err(Violation::of("leader-completeness", what))
+        let Some(seen) = self.members.get(&leader) else { return Ok(()) };
+        self.rules.check_complete(leader, term, &self.log(seen.shadow.emitted()), &self.committed)
     }
 
     /// A member took a step and is now this, with the state of its machine as a digest after what it applied.
@@ -381,11 +300,8 @@ impl Chronicle {
     /// # Errors
     /// `never-backwards`, `state-machine-safety`, `commit-on-quorum`, `tokens-grow`, `one-primary-per-lease`, `one-outcome`.
     pub fn on_status(&mut self, node: NodeId, status: &Status, state: Option<(u64, u64)>) -> Result<(), Violation> {
-        if let Some((applied, digest)) = state
-            && *self.states.entry(applied).or_insert(digest) != digest
-        {
-            let what = format!("{node} applied everything through {applied} and is in another state than others were");
-            return Err(Violation::of("state-machine-safety", what));
+        if let Some((applied, digest)) = state {
+            check_state(&mut self.states, node, applied, digest)?;
         }
         let seen = self.members.entry(node).or_default();
         // The membership by which it decided: a change among its new commits may have taken effect since.
@@ -428,15 +344,9 @@ impl Chronicle {
         let log = seen.shadow.emitted();
         let commit = status.commit;
         for index in (before.max(log.snapshot.index) + 1)..=commit.min(known) {
-            let Committed { lsn: chosen, digest, .. } = self.committed[index as usize - 1];
-            let is_other = |mine: Lsn| match self.rules.terms_are_places {
-                true => mine != chosen,
-                false => self.value_at(mine).is_some_and(|value| value != digest),
-            };
-            let mine = log.slot(index);
-            if mine.is_some_and(is_other) {
-                let what = format!("{node} commits {mine:?} at index {index}, where {chosen} was committed");
-                return Err(Violation::of("state-machine-safety", what));
+            if let Some(mine) = log.slot(index) {
+                let mine = (mine, self.log(log).value(mine));
+                self.rules.check_agreement(node, mine, self.committed[index as usize - 1])?;
             }
         }
         let mut fresh = Vec::new();
@@ -454,9 +364,10 @@ impl Chronicle {
                 let what = format!("{lsn} is committed after an entry of term {last}");
                 return Err(Violation::of("tokens-grow", what));
             }
-            let digest = self.value_at(*lsn).unwrap_or_default();
-            self.committed.push(Committed { lsn: *lsn, reign: status.term, digest });
-            let origin = self.entries.get(lsn).map_or(Origin::NOBODY, |facts| facts.origin);
+            let facts = self.entries.get(lsn);
+            let value = facts.map_or(0, |facts| facts.placed.value);
+            self.committed.push(Committed { lsn: *lsn, value, reign: status.term });
+            let origin = facts.map_or(Origin::NOBODY, |facts| facts.origin);
             if origin != Origin::NOBODY {
                 self.chosen.insert(origin);
                 if self.refused.contains(&origin) {
@@ -470,47 +381,16 @@ impl Chronicle {
             return Ok(());
         }
         self.membership = Some(status.membership.clone());
-        let is_held = |membership: &Membership| self.is_on_quorum(commit, membership);
-        if is_held(&status.membership) || decided.as_deref().is_some_and(is_held) {
-            return Ok(());
-        }
-        let what =
-            format!("{node} commits index {commit}, which no quorum of {:?} holds on disk", status.membership.voters);
-        Err(Violation::of("commit-on-quorum", what))
-    }
-
-    fn is_on_quorum(&self, index: u64, membership: &Membership) -> bool {
-        let Some(committed) = index.checked_sub(1).and_then(|position| self.committed.get(position as usize)) else {
-            return true;
-        };
-        let holds = |node: NodeId| {
-            let seen = self.members.get(&node);
-            Some(seen.is_some_and(|seen| seen.is_excused || self.is_held(seen.shadow.durable(), *committed)))
-        };
-        if self.rules.quorums == Quorums::Majority {
-            return membership.verdict(holds) == Verdict::Won;
-        }
-        let holders = membership.all_voters().filter(|id| holds(*id) == Some(true)).count();
-        holders >= self.rules.quorums.accepts(membership.all_voters().count())
+        let Some(last) = self.committed.last().copied() else { return Ok(()) };
+        let memberships = [Some(&*status.membership), decided.as_deref()];
+        self.rules.check_on_quorum(node, last.lsn, memberships.into_iter().flatten(), |id| self.has_on_disk(id, last))
     }
 
     fn check_quorum_holds_the_end(&self) -> Result<(), Violation> {
         let Some(membership) = &self.membership else { return Ok(()) };
         let end = self.committed();
         let Some(committed) = self.committed.last() else { return Ok(()) };
-        // Enough that no quorum can be had without a holder: the membership may have changed since.
-        let lacks = |node: NodeId| {
-            let seen = self.members.get(&node);
-            Some(!seen.is_some_and(|seen| seen.is_excused || self.is_held(seen.shadow.durable(), *committed)))
-        };
-        let is_lost = match self.rules.quorums {
-            Quorums::Majority => membership.verdict(lacks) == Verdict::Won,
-            quorums => {
-                let lacking = membership.all_voters().filter(|id| lacks(*id) == Some(true)).count();
-                lacking >= quorums.promises(membership.all_voters().count())
-            }
-        };
-        if !is_lost {
+        if !self.rules.is_lost(membership, |id| !self.has_on_disk(id, *committed)) {
             return Ok(());
         }
         let what = format!("index {end} was committed, and a quorum of {:?} has it on no disk", membership.voters);

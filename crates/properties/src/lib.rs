@@ -3,6 +3,7 @@
 //! A cluster is judged from outside: by the statuses of its members, by the records they write, and by the answers that
 //! clients got. Nothing here knows a protocol, a network or a clock.
 //!
+//! - [`safety`]: what is unsafe, as pure functions over logs and disks;
 //! - [`chronicle`]: elections, logs and commits, over the whole history of a cluster;
 //! - [`history`]: operations of clients, and [`linearizability`], which judges them;
 //! - [`lease_clock`]: no lease ends before its time;
@@ -16,13 +17,15 @@ pub mod chronicle;
 pub mod history;
 pub mod lease_clock;
 pub mod linearizability;
+pub mod safety;
 pub mod shadow;
 pub mod tenures;
 
-pub use chronicle::{Chronicle, Rules};
+pub use chronicle::Chronicle;
 pub use history::{Act, Operation, Value};
 pub use lease_clock::LeaseClock;
 pub use linearizability::{Nonlinearizable, check};
+pub use safety::Rules;
 pub use tenures::Tenures;
 
 /// A property that does not hold, and how one sees it.

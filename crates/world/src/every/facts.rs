@@ -1,32 +1,33 @@
 //! The facts of a member that the judge of the exhaustive search needs: [`Facts`].
 
 use super::local::Member;
-use hustings_core::{Entry, Lsn, Membership, Protocol, Role, Slots};
+use hustings_core::{Lsn, Membership, Protocol, Role, Term};
+use hustings_properties::safety::{Logged, Placed, value_of};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// The facts of a member that the judge needs, computed once.
 pub struct Facts {
-    pub term: u64,
+    pub term: Term,
     pub is_elected: bool,
     pub leads: bool,
     pub commit: u64,
     pub applied: (u64, u64),
-    /// Entries on disk, with digests, by index from 1 (nothing is compacted here).
-    pub log: Vec<(Lsn, u64)>,
+    /// Entries on disk, by index (nothing is compacted here).
+    pub log: Vec<(Lsn, Placed)>,
     pub membership: Arc<Membership>,
     pub is_up: bool,
 }
 
 impl Facts {
     pub fn of<P: Protocol>(member: &Member<P>) -> Facts {
-        let log = member.durable.entries.values().map(|entry| {
-            let mut hasher = DefaultHasher::new();
-            let Entry { lsn, kind, origin, stamp, payload } = entry;
-            (lsn.index, kind, origin, stamp, payload).hash(&mut hasher);
-            (*lsn, hasher.finish())
-        });
-        let log: Vec<_> = log.collect();
+        let mut log = Vec::new();
+        let mut last = Lsn::ZERO;
+        for entry in member.durable.entries.values() {
+            let before = (last.index + 1 == entry.lsn.index).then_some(last.term);
+            log.push((entry.lsn, Placed { value: value_of(entry), before }));
+            last = entry.lsn;
+        }
         match &member.replica {
             Some(replica) => {
                 let status = replica.status();
@@ -36,7 +37,7 @@ impl Facts {
                     hasher.finish()
                 };
                 Facts {
-                    term: status.term.0,
+                    term: status.term,
                     is_elected: matches!(status.role, Role::Leader | Role::Synchronizing),
                     leads: status.role == Role::Leader,
                     commit: status.commit,
@@ -47,7 +48,7 @@ impl Facts {
                 }
             }
             None => Facts {
-                term: member.durable.promise.term.0,
+                term: member.durable.promise.term,
                 is_elected: false,
                 leads: false,
                 commit: 0,
@@ -59,22 +60,30 @@ impl Facts {
         }
     }
 
-    /// The entry at an index on disk, with its digest.
-    pub fn at(&self, index: u64) -> Option<(Lsn, u64)> {
-        self.log.iter().find(|(lsn, _)| lsn.index == index).copied()
+    /// The entry at an index on disk.
+    #[inline]
+    pub fn at(&self, index: u64) -> Option<(Lsn, Placed)> {
+        // Where nothing is missing below, an index is a position.
+        let guess = self.log.get((index as usize).wrapping_sub(1));
+        let is_it = |(lsn, _): &&(Lsn, Placed)| lsn.index == index;
+        guess.filter(is_it).or_else(|| self.log.iter().find(is_it)).copied()
+    }
+}
+
+impl Logged for Facts {
+    fn covered(&self) -> u64 {
+        0
     }
 
-    /// Whether it knows what was chosen, in any term.
-    pub fn knows<P: Protocol>(&self, chosen: (Lsn, u64)) -> bool {
-        let is_same = self.at(chosen.0.index).is_some_and(|(_, its)| its == chosen.1);
-        self.holds::<P>(chosen) || (P::SLOTS == Slots::Independent && is_same)
+    fn place(&self, index: u64) -> Option<Lsn> {
+        self.at(index).map(|(lsn, _)| lsn)
     }
 
-    /// Whether it holds what was chosen: the place, or its value in a later term where slots are filled by themselves.
-    pub fn holds<P: Protocol>(&self, (lsn, value): (Lsn, u64)) -> bool {
-        self.at(lsn.index).is_some_and(|(held, its)| match P::SLOTS {
-            Slots::InOrder => held == lsn,
-            Slots::Independent => held.term >= lsn.term && its == value,
-        })
+    fn value(&self, place: Lsn) -> Option<u64> {
+        self.at(place.index).filter(|(lsn, _)| *lsn == place).map(|(_, placed)| placed.value)
+    }
+
+    fn end(&self) -> Lsn {
+        self.log.last().map_or(Lsn::ZERO, |(lsn, _)| *lsn)
     }
 }

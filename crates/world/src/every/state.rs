@@ -1,16 +1,16 @@
 //! A world as a row of numbers, its successors, and what is judged: [`WorldState`], [`Explorer`].
 //!
 //! Judged in every world: what a lone member asserts of itself, and of the cluster `one-leader-per-term`,
-//! `leader-completeness`, `state-machine-safety`, `commit-on-quorum` and `log-matching`, as in
-//! [`hustings_properties::chronicle`]. The past (the leader of each term, what was committed) is part of the world.
+//! `leader-completeness`, `state-machine-safety`, `commit-on-quorum` and `log-matching`, by the predicates of
+//! [`hustings_properties::safety`]. The past (the leader of each term, what was committed) is part of the world.
 
 use super::Bounds;
 use super::facts::Facts;
 use super::local::{Content, InFlight, Input, Member, reign};
 use super::table::{FastMap, Mixing, Table};
-use hustings_core::options::Options as _;
-use hustings_core::{Links, Lsn, NodeId, Protocol, Slots, Term};
-use hustings_properties::Violation;
+use hustings_core::{Links, NodeId, Protocol, Term};
+use hustings_properties::safety::{Committed, check_leader, check_state};
+use hustings_properties::{Rules, Violation};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
@@ -56,8 +56,8 @@ impl WorldState {
 /// The past, as far as it is judged: the leader of each term, and what was committed, in whose reign.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct History {
-    leaders: BTreeMap<u64, NodeId>,
-    committed: Vec<((Lsn, u64), u64)>,
+    leaders: BTreeMap<Term, NodeId>,
+    committed: Vec<Committed>,
     states: BTreeMap<u64, u64>,
 }
 
@@ -82,6 +82,7 @@ pub struct Space<P: Protocol> {
     pub bounds: Bounds,
     /// The options of the protocol.
     pub options: P::Options,
+    rules: Rules,
     pub(crate) members: Table<Member<P>>,
     pub(crate) in_flight: Table<InFlight<P>>,
     inputs: Table<Input<P>>,
@@ -93,6 +94,7 @@ impl<P: Protocol> Space<P> {
     pub fn new(bounds: Bounds, options: P::Options) -> Space<P> {
         Space {
             bounds,
+            rules: Rules::default().of::<P>(&options),
             options,
             members: Table::default(),
             in_flight: Table::default(),
@@ -331,47 +333,34 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             return Ok(*history);
         }
         let mut history = (*self.space.histories.value(row.history)).clone();
-        let id = NodeId(at as u64 + 1);
+        let (id, rules) = (NodeId(at as u64 + 1), self.space.rules);
         if facts.is_elected {
-            let first = *history.leaders.entry(facts.term).or_insert(id);
-            if first != id {
-                let what = format!("{first} led term {}, and now {id} does", facts.term);
-                return Err(Violation::of("one-leader-per-term", what));
-            }
+            check_leader(&mut history.leaders, facts.term, id)?;
         }
         if facts.leads {
-            for (chosen @ (lsn, _), reign) in &history.committed {
-                if *reign < facts.term && !facts.knows::<P>(*chosen) {
-                    let what = format!("{id} leads term {} and lacks {lsn}, which is committed", facts.term);
-                    return Err(Violation::of("leader-completeness", what));
-                }
-            }
+            rules.check_complete(id, facts.term, &*facts, &history.committed)?;
         }
         let known = history.committed.len() as u64;
         for index in 1..=facts.commit {
             // An entry that a member commits before its own copy is durable is judged when others hold it.
-            let Some((lsn, value)) = facts.at(index) else { continue };
-            let is_other = |(chosen, its): (Lsn, u64)| match P::SLOTS {
-                Slots::InOrder => chosen != lsn,
-                Slots::Independent => its != value,
-            };
+            let Some((lsn, placed)) = facts.at(index) else { continue };
             match history.committed.get(index as usize - 1) {
-                Some((chosen, _)) if is_other(*chosen) => {
-                    let chosen = chosen.0;
-                    let what = format!("{id} commits {lsn} at index {index}, where {chosen} was committed");
-                    return Err(Violation::of("state-machine-safety", what));
-                }
-                Some(_) => {}
-                None => history.committed.push(((lsn, value), facts.term)),
+                Some(chosen) => rules.check_agreement(id, (lsn, Some(placed.value)), *chosen)?,
+                None => history.committed.push(Committed { lsn, value: placed.value, reign: facts.term }),
             }
         }
-        if facts.commit > known {
-            self.check_quorum(row, &history, &facts, id)?;
+        if facts.commit > known
+            && let Some(last) = history.committed.last()
+        {
+            let disks: Vec<Rc<Facts>> = row.members.iter().map(|member| self.facts(*member)).collect();
+            // A number below 1 is no member's.
+            let disk = |node: NodeId| disks.get((node.0 as usize).wrapping_sub(1));
+            let holds = |node| disk(node).is_some_and(|disk| rules.is_held(&**disk, *last));
+            rules.check_on_quorum(id, last.lsn, [&*facts.membership], holds)?;
         }
         let (applied, state) = facts.applied;
-        if applied > 0 && *history.states.entry(applied).or_insert(state) != state {
-            let what = format!("{id} applied everything through {applied} and is in another state than others were");
-            return Err(Violation::of("state-machine-safety", what));
+        if applied > 0 {
+            check_state(&mut history.states, id, applied, state)?;
         }
         let history = self.space.histories.number(history);
         if facts.commit <= known {
@@ -380,45 +369,15 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         Ok(history)
     }
 
-    fn check_quorum(
-        &mut self,
-        row: &WorldState,
-        history: &History,
-        facts: &Facts,
-        id: NodeId,
-    ) -> Result<(), Violation> {
-        let Some((chosen @ (lsn, _), _)) = history.committed.last().copied() else { return Ok(()) };
-        let holders: Vec<bool> = row.members.iter().map(|member| self.facts(*member).holds::<P>(chosen)).collect();
-        let holds = |node: &NodeId| holders.get(node.0 as usize - 1).copied().unwrap_or(false);
-        let voters = || facts.membership.all_voters();
-        // The protocol's own quorum: half of four accepts may do, where three of them promise.
-        if voters().filter(holds).count() >= self.space.options.quorums().accepts(voters().count()) {
-            return Ok(());
-        }
-        Err(Violation::of("commit-on-quorum", format!("{id} commits {lsn}, which no quorum holds on disk")))
-    }
-
+    /// Compares the log of the member at this position with those of all others.
     fn check_logs(&mut self, row: &WorldState, at: usize, facts: &Facts) -> Result<(), Violation> {
+        let (id, rules) = (NodeId(at as u64 + 1), self.space.rules);
         for peer in (0..row.members.len()).filter(|peer| *peer != at) {
             let other = self.facts(row.members[peer]);
-            let mut is_same_before = true;
-            if P::SLOTS == Slots::Independent {
-                // A place names one value (TI-4), and nothing before it.
-                let differs = |mine: &&(Lsn, u64)| {
-                    other.at(mine.0.index).is_some_and(|(lsn, value)| lsn == mine.0 && value != mine.1)
-                };
-                if let Some((lsn, _)) = facts.log.iter().find(differs) {
-                    let what = format!("n{} and n{} hold different entries at {lsn}", at + 1, peer + 1);
-                    return Err(Violation::of("log-matching", what));
+            for (lsn, mine) in &facts.log {
+                if let Some((_, theirs)) = other.at(lsn.index).filter(|(place, _)| place == lsn) {
+                    rules.check_same_entry(id, *lsn, *mine, (format_args!("n{} does", peer + 1), theirs))?;
                 }
-                continue;
-            }
-            for (mine, theirs) in facts.log.iter().zip(&other.log) {
-                if mine.0 == theirs.0 && (mine.1 != theirs.1 || !is_same_before) {
-                    let what = format!("n{} and n{} hold different entries up to {}", at + 1, peer + 1, mine.0);
-                    return Err(Violation::of("log-matching", what));
-                }
-                is_same_before &= mine.0 == theirs.0;
             }
         }
         Ok(())
@@ -478,7 +437,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         for number in row.members.iter() {
             let facts = self.facts(*number);
             sights.leads |= facts.leads;
-            sights.leads_last_term |= facts.leads && reign::<P>(Term(facts.term)) == self.space.bounds.terms;
+            sights.leads_last_term |= facts.leads && reign::<P>(facts.term) == self.space.bounds.terms;
             sights.is_down |= !facts.is_up;
         }
         let history = self.space.histories.value(row.history);

@@ -1,0 +1,52 @@
+//! Goal: the judge of histories and the judge of every world convict by one set of predicates
+//! (`hustings_properties::safety`). Method: a defect is planted; a seed and an exhaustive search meet it, and name the same
+//! property.
+
+use hustings_kv::KvStore;
+use hustings_raft::{Defect, Options, Raft};
+use hustings_world::Plants;
+use hustings_world::every::{Bounds, explore};
+use hustings_world::seed::{Plan, run};
+
+const MINUTE: u64 = 60_000_000;
+
+/// The property that falls in the shortest trace: two terms, with a proposal, a crash and one alarm at each member.
+fn by_every(options: &Options) -> Option<&'static str> {
+    let options = Options { pre_vote: false, ..options.clone() };
+    let bounds = Bounds { terms: 2, proposals: 1, crashes: 1, alarms: 1, states_max: 100_000, ..Bounds::default() };
+    explore::<Raft>(&bounds, &options, 2, |_| {}).violation.map(|(violation, _)| violation.property)
+}
+
+/// The properties that fall in these seeds, of three and of five members in turn. By whose vote a leader leads is not asked: that
+/// would convict a second vote before there are two leaders.
+fn by_seeds(options: &Options) -> Vec<&'static str> {
+    let verdict = |seed| {
+        let mut plan = Plan::draw(seed, [3, 5][seed as usize % 2], MINUTE);
+        plan.settings.rules.votes_are_promises = false;
+        run::<Raft, KvStore>(&plan, options, Plants::default(), 0).violation.map(|(_, violation)| violation.property)
+    };
+    (1..=16).filter_map(verdict).collect()
+}
+
+fn both_convict(defect: Defect, property: &'static str) {
+    let options = Options { defect: Some(defect), ..Options::default() };
+    let (every, seeds) = (by_every(&options), by_seeds(&options));
+    println!("{}: {every:?} in every world, {seeds:?} by seeds", defect.name());
+    assert_eq!(every, Some(property), "{}", defect.name());
+    assert!(seeds.contains(&property), "{}: {seeds:?}", defect.name());
+}
+
+#[test]
+fn a_second_vote_makes_two_leaders_of_a_term_for_both() {
+    both_convict(Defect::VotesTwice, "one-leader-per-term");
+}
+
+#[test]
+fn a_vote_for_a_stale_log_makes_an_incomplete_leader_for_both() {
+    both_convict(Defect::VotesForStaleLogs, "leader-completeness");
+}
+
+#[test]
+fn an_acknowledgement_before_the_sync_commits_without_a_quorum_for_both() {
+    both_convict(Defect::UnsyncedAcknowledgement, "commit-on-quorum");
+}
