@@ -18,6 +18,8 @@ mod newest_etcd;
 mod page_in_go;
 #[cfg(feature = "proto")]
 mod proto;
+#[cfg(feature = "kube-apiserver")]
+mod replays;
 #[cfg(feature = "upgrade")]
 mod upgrade;
 
@@ -38,6 +40,8 @@ chores:
   proto --check   fail if the committed code is not what `proto` would write
   rolling-upgrade [--old REV] [--protocol NAME]
                   run builds of several versions in one cluster, in every order of upgrade
+  replays [--runs N] [--dev]
+                  play again what members recorded while they were killed, paused and stopped, under all protocols
   kube-apiserver [--version 1.N.P] [--stay | --manifests]
                   build the real kube-apiserver, run it on a Hustings cluster, let client-go and ours fight for a Lease;
                   or apply the manifests under packaging to it
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         ["proto", rest @ ..] => proto(rest),
         ["golden", generation] => golden(generation),
         ["rolling-upgrade", rest @ ..] => rolling_upgrade(rest),
+        ["replays", rest @ ..] => with_cluster("replays", rest),
         ["kube-apiserver", rest @ ..] => with_cluster("kube-apiserver", rest),
         ["newest-etcd", rest @ ..] => newest_etcd::run(rest),
         ["page-in-go"] => page_in_go::run(),
@@ -139,6 +144,7 @@ fn with_cluster(chore: &str, arguments: &[&str]) -> Outcome {
     match chore {
         "kube-apiserver" => kube_apiserver::run(arguments),
         "elections-beside" => elections_beside::run(arguments),
+        "replays" => replays::run(arguments),
         _ => many_elections::run(arguments),
     }
 }

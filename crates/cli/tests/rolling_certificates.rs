@@ -185,10 +185,14 @@ async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
     .await
     .expect("it serves");
     let (counts, is_over) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
-    let writers = [("steady", true), ("steady", true), ("new", false), ("new", false)].map(|(key, is_steady)| {
-        let (counts, is_over) = (counts.clone(), is_over.clone());
-        tokio::spawn(load(town.endpoints(), options.clone(), key, is_steady, counts, is_over))
-    });
+    let kinds = [("steady", true), ("new", false)].repeat(4);
+    let writers: Vec<_> = kinds
+        .into_iter()
+        .map(|(key, is_steady)| {
+            let (counts, is_over) = (counts.clone(), is_over.clone());
+            tokio::spawn(load(town.endpoints(), options.clone(), key, is_steady, counts, is_over))
+        })
+        .collect();
 
     // Both are believed. A client takes its files up as a member does, and says nothing of it.
     town.trust(&[&town.authority, &town.new]);
