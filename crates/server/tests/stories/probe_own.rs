@@ -8,6 +8,8 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 
 use crate::probes::{channel_from, guarded, token_of};
 use crate::support::Served;
@@ -153,18 +155,41 @@ async fn what_is_wrong_with_a_body_is_told_to_users_alone() {
     assert_eq!((served.double.proposals(), served.double.view().leases().len()), (proposals, leases));
 }
 
-/// Goal: what is open to everybody tells nothing of the store and of its users. Method: the open paths, asked by nobody.
+/// Goal: nobody holds a tether on a lease whose keys it may not write, for its end would end them. Method: every caller asks for one,
+/// on the lease whose key is in `r/...` and on one with a key elsewhere; those that are refused hang up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_open_to_everybody_names_no_user_and_no_key() {
+async fn a_tether_is_held_by_whoever_may_write_the_keys() {
     let served = guarded().await;
-    for address in [1, 9] {
-        let by = By::of(&served, address, None).await;
-        for path in ["/health", "/livez?verbose", "/readyz?verbose", "/version", "/metrics", "/"] {
-            let (status, said) = by.ask(&served, "GET", path, "").await;
-            assert_eq!(status, 200, "{path}: {said}");
-            for secret in ["norole", "r/l", "zz/l"] {
-                assert!(!said.contains(secret), "{path} names {secret}");
+    // The end of one that is held would end the lease for those after it.
+    let mut held = Vec::new();
+    for (label, address, user, has) in CALLERS {
+        let by = By::of(&served, address, user).await;
+        for (lease, want) in [("65", Want::Writer), ("69", Want::Root)] {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind((IpAddr::from([127, 0, 0, address]), 0).into()).unwrap();
+            let mut stream = socket.connect(served.address.parse().unwrap()).await.unwrap();
+            let from = stream.local_addr().unwrap();
+            let token = by.token.as_ref().map_or(String::new(), |token| format!("authorization: {token}\r\n"));
+            let request = format!(
+                "GET /v1/leases/{lease}/tether?from={from} HTTP/1.1\r\nhost: x\r\n{token}connection: upgrade\r\nupgrade: hustings-tether\r\n\r\n"
+            );
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = vec![0; 1_024];
+            let length = stream.read(&mut answer).await.unwrap();
+            let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+            let wanted = match (has.contains(&want), label) {
+                (true, _) => "HTTP/1.1 101",
+                (false, "nobody" | "a forged token") => "HTTP/1.1 401",
+                (false, _) => "HTTP/1.1 403",
+            };
+            assert!(answer.starts_with(wanted), "{label}, lease {lease}: {answer}");
+            if has.contains(&want) {
+                held.push(stream);
             }
         }
     }
+    for lease in [0x65, 0x69] {
+        assert!(served.double.view().has_lease(lease), "a caller that was refused has ended lease {lease:x}");
+    }
+    assert_eq!(held.len(), 3, "the writer holds one, root both");
 }
