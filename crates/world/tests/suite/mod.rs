@@ -1,0 +1,140 @@
+//! The suites that every protocol has: everything within bounds, and the conviction of each planted defect. A protocol's own file
+//! keeps its bounds, and its list of what finds which defect.
+
+#![allow(dead_code, reason = "each protocol's file takes its part")]
+
+use hustings_core::Protocol;
+use hustings_kv::KvStore;
+use hustings_world::every::{Bounds, Found, explore};
+use hustings_world::guided::find;
+use hustings_world::seed::{Plan, run};
+use hustings_world::{Plants, Script, World};
+use std::panic::AssertUnwindSafe;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SECOND: u64 = 1_000_000;
+
+/// A protocol that threads can search together.
+pub trait Searched: Protocol<Options: Sync, Message: Send + Sync, Timer: Send + Sync> + Send + Sync {}
+
+impl<P: Protocol<Options: Sync, Message: Send + Sync, Timer: Send + Sync> + Send + Sync> Searched for P {}
+
+/// The scheduler that found a defect, and the property that fell.
+pub type Conviction = (String, String);
+
+// --- Everything within bounds. -----------------------------------------------------------------------------------
+
+/// Explores, and says what was found.
+pub fn explored<P: Searched>(bounds: &Bounds, options: &P::Options) -> Found {
+    let found = explore::<P>(bounds, options, 2, |_| {});
+    println!("{bounds:?}\n{found:?}");
+    found
+}
+
+/// Nothing within these bounds is unsafe, and all of it was seen.
+pub fn holds<P: Searched>(bounds: &Bounds, options: &P::Options) -> Found {
+    let found = explored::<P>(bounds, options);
+    assert!(found.violation.is_none(), "{:#?}", found.violation);
+    assert_eq!(found.incomplete, None);
+    found
+}
+
+/// The search was not vacuous.
+pub fn happens(found: &Found, what: &str) {
+    let count = found.sometimes.iter().find(|(name, _)| *name == what).map(|(_, count)| *count);
+    assert!(count.is_some_and(|count| count > 0), "{what}: nowhere in {} worlds", found.states);
+}
+
+/// This property falls in a shortest trace of so many steps.
+pub fn falls(found: Found, property: &str, steps_max: usize) {
+    let (violation, trace) = found.violation.unwrap_or_else(|| panic!("{property} holds in {} worlds", found.states));
+    assert_eq!(violation.property, property);
+    assert!(trace.steps.len() <= steps_max, "{:#?}", trace.steps);
+}
+
+// --- Convictions. ------------------------------------------------------------------------------------------------
+
+/// A guided search, for a defect that neither the seeds nor its story find.
+pub fn by_search<P: Searched>(options: &P::Options) -> Option<Conviction> {
+    find::<P, KvStore>(options, Plants::default()).map(|found| (found.scheduler, found.property.to_string()))
+}
+
+/// So many seeds of these members, a minute each.
+pub fn by_seeds<P: Searched>(nodes: u64, from: u64, seeds: u64, options: &P::Options) -> Option<Conviction> {
+    (from..from + seeds).find_map(|seed| {
+        let plan = Plan::draw(seed, nodes, 60 * SECOND);
+        let (_, violation) = run::<P, KvStore>(&plan, options, Plants::default(), 0).violation?;
+        Some((format!("seed {seed}, {nodes} members"), violation.property.to_string()))
+    })
+}
+
+/// An exhaustive search by one thread.
+pub fn by_every<P: Searched>(bounds: &Bounds, options: &P::Options) -> Option<Conviction> {
+    let found = explore::<P>(bounds, options, 1, |_| {});
+    let (violation, trace) = found.violation?;
+    let worlds = found.states;
+    Some((format!("every: {} steps, {worlds} worlds", trace.steps.len()), violation.property.to_string()))
+}
+
+/// Plays a story; the property that fell.
+pub fn played<P: Searched>(text: &str, options: &P::Options) -> Option<String> {
+    let script = Script::parse(text).expect("the story is readable");
+    let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let mut world: World<P, KvStore> = World::new(script.settings.clone(), options.clone())?;
+        script.play(&mut world, |_, _| {})
+    }));
+    match verdict {
+        Ok(Ok(())) => None,
+        Ok(Err(violation)) => Some(violation.property.to_string()),
+        Err(_) => Some("assertions".into()),
+    }
+}
+
+/// A story, which is also played without the defect, and then holds.
+pub fn by_story<P: Searched>(title: &str, text: &str, options: &P::Options) -> Option<Conviction> {
+    let property = played::<P>(text, options)?;
+    assert_eq!(played::<P>(text, &P::Options::default()), None, "{title} convicts a cluster without a defect");
+    Some((format!("script {title}"), property))
+}
+
+/// Plants each of these defects, and prints who found what. What is not sought may stay at large.
+///
+/// A defect may end in an assertion of a member: that is a finding, and not worth a backtrace each. The threads that look
+/// have no names; those that judge have.
+pub fn convict_all<P: Searched, D: Copy + Sync>(
+    defects: &[D],
+    name: impl Fn(D) -> &'static str + Sync,
+    planted: impl Fn(D) -> P::Options + Sync,
+    convict: impl Fn(D, P::Options) -> Option<Conviction> + Sync,
+    not_reached: Option<&str>,
+) {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().name().is_some() || std::env::var_os("HUSTINGS_PANICS").is_some() {
+            usual(panic);
+        }
+    }));
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(defect) = defects.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    // Each run in vain would be searched to its end; `hustings convict` looks longer than this could.
+                    let is_sought = not_reached != Some(name(*defect));
+                    let search = || is_sought.then(|| by_search::<P>(&planted(*defect))).flatten();
+                    let conviction = convict(*defect, planted(*defect)).or_else(search);
+                    found.lock().expect("nobody panics here").push((name(*defect), conviction));
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().expect("all ended");
+    found.sort();
+    for (name, conviction) in &found {
+        println!("{name:<30} | {conviction:?}");
+    }
+    let is_missing = |(name, who): &&(&str, Option<Conviction>)| who.is_none() && not_reached != Some(*name);
+    let missing: Vec<&str> = found.iter().filter(is_missing).map(|(name, _)| *name).collect();
+    assert!(missing.is_empty(), "nothing finds {missing:?}");
+}
