@@ -36,9 +36,9 @@ pub(crate) struct Leader {
     pub(crate) pending_primaries: u64,
 }
 
-/// The present part of a node, with the state that only that part has.
+/// The present role of a node, with the state that only this role has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Part {
+pub(crate) enum RoleState {
     Follower,
     Scouting { term: Term, tally: Tally },
     Candidate { tally: Tally },
@@ -54,7 +54,7 @@ pub struct BlazingMq {
     pub(crate) options: Options,
     /// The last change of membership that is in force here stands at this index or below.
     pub(crate) membership_index: u64,
-    pub(crate) part: Part,
+    pub(crate) role_state: RoleState,
     pub(crate) tentative: Option<NodeId>,
     /// Whether the leader said that it is healed and serves.
     pub(crate) is_leader_active: bool,
@@ -104,7 +104,7 @@ impl Protocol for BlazingMq {
             node,
             options,
             membership_index,
-            part: Part::Follower,
+            role_state: RoleState::Follower,
             tentative: None,
             is_leader_active: false,
             term_seen: Term::ZERO,
@@ -170,8 +170,8 @@ impl Protocol for BlazingMq {
             self.node.log.last().term <= self.node.promise.term,
             "no record has a later term than this node (§2.8/5)"
         );
-        match &self.part {
-            Part::Leader(leader) => {
+        match &self.role_state {
+            RoleState::Leader(leader) => {
                 assert_eq!(self.node.leader, Some(self.node.me), "a leader follows itself (E4)");
                 assert!(leader.supporters.contains(&self.node.me), "a leader supports itself (E4)");
                 leader.office.peers.values().for_each(Peer::assert_invariants);
@@ -185,10 +185,10 @@ impl Protocol for BlazingMq {
                     "an active leader's start is committed (C7)"
                 );
             }
-            Part::Scouting { .. } | Part::Candidate { .. } => {
+            RoleState::Scouting { .. } | RoleState::Candidate { .. } => {
                 assert_eq!((self.node.leader, self.tentative), (None, None), "who asks follows nobody");
             }
-            Part::Follower => assert_ne!(self.node.leader, Some(self.node.me), "only a leader leads"),
+            RoleState::Follower => assert_ne!(self.node.leader, Some(self.node.me), "only a leader leads"),
         }
     }
 }
@@ -205,12 +205,12 @@ impl BlazingMq {
     // --- Questions. ----------------------------------------------------------------------------------------------
 
     pub(crate) fn role(&self) -> Role {
-        match &self.part {
-            Part::Leader(leader) if leader.stage == Stage::Active => Role::Leader,
-            Part::Leader(_) => Role::Synchronizing,
-            Part::Candidate { .. } => Role::Candidate,
-            Part::Scouting { .. } => Role::PreCandidate,
-            Part::Follower => Role::Follower,
+        match &self.role_state {
+            RoleState::Leader(leader) if leader.stage == Stage::Active => Role::Leader,
+            RoleState::Leader(_) => Role::Synchronizing,
+            RoleState::Candidate { .. } => Role::Candidate,
+            RoleState::Scouting { .. } => Role::PreCandidate,
+            RoleState::Follower => Role::Follower,
         }
     }
 
@@ -246,8 +246,8 @@ impl BlazingMq {
 
     /// Nodes that support this one, if it leads; empty otherwise.
     pub fn supporters(&self) -> Vec<NodeId> {
-        match &self.part {
-            Part::Leader(leader) => leader.supporters.iter().copied().collect(),
+        match &self.role_state {
+            RoleState::Leader(leader) => leader.supporters.iter().copied().collect(),
             _ => Vec::new(),
         }
     }
@@ -263,12 +263,12 @@ impl BlazingMq {
     }
 
     pub(crate) fn is_leading(&self) -> bool {
-        matches!(self.part, Part::Leader(_))
+        matches!(self.role_state, RoleState::Leader(_))
     }
 
     /// Whether the start of this leader's term is written: the ledger takes records.
     pub(crate) fn is_started(&self) -> bool {
-        matches!(&self.part, Part::Leader(leader) if matches!(leader.stage, Stage::Starting | Stage::Active))
+        matches!(&self.role_state, RoleState::Leader(leader) if matches!(leader.stage, Stage::Starting | Stage::Active))
     }
 
     fn knob(&self, kind: Kind) -> usize {

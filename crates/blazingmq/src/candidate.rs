@@ -5,7 +5,7 @@
 //! It is durable before a proposal or a support leaves, which alone makes terms unique across crashes (E1, EL-8); a
 //! refusal is answered and names the refuser's term; support counts only in its own term.
 
-use crate::blazingmq::{BlazingMq, Kind, Part};
+use crate::blazingmq::{BlazingMq, Kind, RoleState};
 use crate::laboratory::Defect;
 use crate::message::Message;
 use hustings_core::quorum::Verdict;
@@ -23,8 +23,8 @@ impl BlazingMq {
         out: &mut Effects<BlazingMq>,
     ) {
         self.learn_commit(commit, out);
-        let is_bound = match &self.part {
-            Part::Leader(leader) => leader.office.transfer.as_ref().is_none_or(|transfer| transfer.to != from),
+        let is_bound = match &self.role_state {
+            RoleState::Leader(leader) => leader.office.transfer.as_ref().is_none_or(|transfer| transfer.to != from),
             _ => self.node.leader.is_some(),
         };
         let is_free = !is_bound || (is_transfer && !self.is_leading());
@@ -47,13 +47,13 @@ impl BlazingMq {
             return;
         }
         let membership = self.node.membership.clone();
-        match &mut self.part {
-            Part::Candidate { tally } => {
+        match &mut self.role_state {
+            RoleState::Candidate { tally } => {
                 tally.forget_refusal(from);
                 tally.record(from, Vote::Granted, &membership);
                 self.settle_election(out);
             }
-            Part::Leader(leader) => {
+            RoleState::Leader(leader) => {
                 leader.supporters.insert(from);
             }
             _ => {}
@@ -66,7 +66,7 @@ impl BlazingMq {
             self.term_seen = self.term_seen.max(term);
         }
         let (own, membership) = (self.node.promise.term, self.node.membership.clone());
-        let Part::Candidate { tally } = &mut self.part else { return };
+        let RoleState::Candidate { tally } = &mut self.role_state else { return };
         if proposed == own {
             tally.record(from, Vote::Refused, &membership);
             self.settle_election(out);
@@ -75,7 +75,7 @@ impl BlazingMq {
 
     /// Counts the supporters whose links are up (rule 26): a leader without a quorum of links stands down at once (rule 27).
     pub(crate) fn settle_election(&mut self, out: &mut Effects<BlazingMq>) {
-        let Part::Candidate { tally } = &self.part else { return };
+        let RoleState::Candidate { tally } = &self.role_state else { return };
         let is_up = |id: &NodeId| !self.node.links_down.contains(id);
         let granted: Vec<NodeId> = tally.granted().into_iter().filter(is_up).collect();
         // Nobody leads before its own term is durable.

@@ -8,7 +8,7 @@
 //! node's term ends the wait for another tentative leader at once (rule 16 d waits out its silence); leaders of one
 //! term stand down (§1.10/1); links that drop lead to scouting in the order of ids instead of a random wait.
 
-use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
+use crate::blazingmq::{BlazingMq, Kind, RoleState, Timer};
 use crate::message::Message;
 use hustings_core::leading::{Leads, Replicating};
 use hustings_core::quorum::Verdict;
@@ -41,7 +41,7 @@ impl BlazingMq {
 
     /// Rule 3: nobody leads, so this node scouts; with a leader or a tentative one it does nothing.
     pub(crate) fn on_wait_alarm(&mut self, out: &mut Effects<BlazingMq>) {
-        if !matches!(self.part, Part::Follower) || self.node.leader.is_some() || self.tentative.is_some() {
+        if !matches!(self.role_state, RoleState::Follower) || self.node.leader.is_some() || self.tentative.is_some() {
             return;
         }
         if self.node.may_lead() {
@@ -62,7 +62,7 @@ impl BlazingMq {
 
     /// Rule 23: the leader, tentative or not, was silent for too long.
     pub(crate) fn on_silence_alarm(&mut self, out: &mut Effects<BlazingMq>) {
-        if matches!(self.part, Part::Follower) {
+        if matches!(self.role_state, RoleState::Follower) {
             self.lose_leader(Reason::ElectionTimeout, out);
             self.wait(out);
         }
@@ -149,15 +149,15 @@ impl BlazingMq {
 
     /// Rule 22: the leader leads no more.
     pub(crate) fn on_cession(&mut self, from: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
-        match self.part {
-            Part::Follower if term >= self.node.promise.term => {
+        match self.role_state {
+            RoleState::Follower if term >= self.node.promise.term => {
                 let is_mine = self.node.leader == Some(from) || self.tentative == Some(from);
                 if is_mine {
                     self.lose_leader(Reason::ElectionTimeout, out);
                     self.wait(out);
                 }
             }
-            Part::Leader(_) if term <= self.node.promise.term => self.send_heartbeat_to(from, out),
+            RoleState::Leader(_) if term <= self.node.promise.term => self.send_heartbeat_to(from, out),
             _ => {}
         }
     }
@@ -182,15 +182,15 @@ impl BlazingMq {
     pub(crate) fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
         self.node.links_down.insert(peer);
         self.refused_scouts.remove(&peer);
-        match &mut self.part {
-            Part::Leader(_) => self.on_supporter_lost(peer, out),
-            Part::Scouting { .. } | Part::Candidate { .. } => self.hasten_if_all_answered(out),
-            Part::Follower if self.node.leader == Some(peer) => self.on_leader_link_down(peer, out),
-            Part::Follower if self.tentative == Some(peer) => {
+        match &mut self.role_state {
+            RoleState::Leader(_) => self.on_supporter_lost(peer, out),
+            RoleState::Scouting { .. } | RoleState::Candidate { .. } => self.hasten_if_all_answered(out),
+            RoleState::Follower if self.node.leader == Some(peer) => self.on_leader_link_down(peer, out),
+            RoleState::Follower if self.tentative == Some(peer) => {
                 self.lose_leader(Reason::LinkDown(peer), out);
                 self.wait(out);
             }
-            Part::Follower => {}
+            RoleState::Follower => {}
         }
     }
 
@@ -205,14 +205,14 @@ impl BlazingMq {
 
     /// Rule 27: one supporter fewer; below a quorum the leader stands down at once.
     fn on_supporter_lost(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
-        let Part::Leader(leader) = &mut self.part else { return };
+        let RoleState::Leader(leader) = &mut self.role_state else { return };
         leader.supporters.remove(&peer);
         leader.lsns.remove(&peer);
         if let Some(peer) = leader.office.peers.get_mut(&peer) {
             // Records in flight are lost; it registers when it is back.
             peer.become_absent();
         }
-        let Part::Leader(leader) = &self.part else { return };
+        let RoleState::Leader(leader) = &self.role_state else { return };
         let supporters = &leader.supporters;
         if self.verdict(Kind::Vote, |id| supporters.contains(&id).then_some(true)) != Verdict::Won {
             let heard = supporters.iter().copied().collect();
@@ -229,7 +229,9 @@ impl BlazingMq {
             return;
         }
         self.unavailable.insert(from);
-        if matches!(self.part, Part::Follower) && (self.node.leader == Some(from) || self.tentative == Some(from)) {
+        if matches!(self.role_state, RoleState::Follower)
+            && (self.node.leader == Some(from) || self.tentative == Some(from))
+        {
             self.lose_leader(Reason::DiskStalled, out);
             self.wait(out);
         }
@@ -258,7 +260,7 @@ impl BlazingMq {
     // --- Administrators. -----------------------------------------------------------------------------------------
 
     pub(crate) fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<BlazingMq>) {
-        if matches!(self.part, Part::Follower) && self.node.leader.is_some() {
+        if matches!(self.role_state, RoleState::Follower) && self.node.leader.is_some() {
             self.lose_leader(Reason::LeaderForgotten, out);
             self.wait_initially(out);
         }

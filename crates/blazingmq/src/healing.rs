@@ -17,7 +17,7 @@
 //! under a new LSN; only where the base is missing, a snapshot by reference. The term starts with a blank record; once
 //! a quorum holds it, and everything before it, the leader is active (C7).
 
-use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
+use crate::blazingmq::{BlazingMq, Kind, RoleState, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
 use hustings_core::leading::{Following, Replicating};
@@ -66,8 +66,8 @@ pub enum Healing {
 impl BlazingMq {
     /// This node's state in the Cluster FSM.
     pub fn healing(&self) -> Healing {
-        match &self.part {
-            Part::Leader(leader) => match leader.stage {
+        match &self.role_state {
+            RoleState::Leader(leader) => match leader.stage {
                 Stage::Collecting => Healing::LeaderCollecting,
                 Stage::Pulling { .. } => Healing::LeaderPulling,
                 Stage::Starting => Healing::LeaderStarting,
@@ -110,7 +110,7 @@ impl BlazingMq {
 
     /// §2.8, rules 2 and 6: a follower has registered, in whatever stage this leader is.
     pub(crate) fn on_registration(&mut self, from: NodeId, last: Lsn, out: &mut Effects<BlazingMq>) {
-        let Part::Leader(leader) = &mut self.part else { return };
+        let RoleState::Leader(leader) = &mut self.role_state else { return };
         if !self.node.membership.has(from) {
             return;
         }
@@ -126,7 +126,7 @@ impl BlazingMq {
 
     /// Settles on a state once a quorum's LSNs are known: the term starts from the highest; this node's own wins ties.
     pub(crate) fn settle_collection(&mut self, out: &mut Effects<BlazingMq>) {
-        let Part::Leader(leader) = &self.part else { return };
+        let RoleState::Leader(leader) = &self.role_state else { return };
         if leader.stage != Stage::Collecting {
             return;
         }
@@ -157,7 +157,7 @@ impl BlazingMq {
     fn pull(&mut self, from: NodeId, after: Lsn, out: &mut Effects<BlazingMq>) {
         let (term, floor) = (self.node.promise.term, self.node.committed());
         let after = if after.index < floor.index { floor } else { after };
-        let Part::Leader(leader) = &mut self.part else { return };
+        let RoleState::Leader(leader) = &mut self.role_state else { return };
         leader.stage = Stage::Pulling { from, after };
         out.send_resting_on(RestsOn::Promise, from, Message::Pull { term, after });
         out.set_timer(Timer::Healing, self.node.timing.election_max..=self.node.timing.election_max);
@@ -165,8 +165,8 @@ impl BlazingMq {
 
     /// The place behind which records are being pulled from this node; `None` unless they are.
     fn is_pulling_from(&self, from: NodeId) -> Option<Lsn> {
-        match &self.part {
-            Part::Leader(leader) => match leader.stage {
+        match &self.role_state {
+            RoleState::Leader(leader) => match leader.stage {
                 Stage::Pulling { from: source, after } if source == from => Some(after),
                 _ => None,
             },
@@ -207,7 +207,7 @@ impl BlazingMq {
         if end != last && end != previous {
             return self.pull(from, end, out);
         }
-        let Part::Leader(leader) = &mut self.part else { return };
+        let RoleState::Leader(leader) = &mut self.role_state else { return };
         leader.lsns.insert(self.node.me, self.node.log.last());
         leader.stage = Stage::Collecting;
         // Under the membership that is in force now; it may have changed by what was learned.
@@ -249,7 +249,7 @@ impl BlazingMq {
 
     /// The snapshot that was pulled is installed: go on.
     pub(crate) fn resume_pull(&mut self, out: &mut Effects<BlazingMq>) {
-        let Part::Leader(leader) = &mut self.part else { return };
+        let RoleState::Leader(leader) = &mut self.role_state else { return };
         if !matches!(leader.stage, Stage::Pulling { .. }) {
             return;
         }
@@ -260,7 +260,7 @@ impl BlazingMq {
 
     /// The snapshot that was pulled cannot be had: its source is one no more.
     pub(crate) fn give_up_source(&mut self, out: &mut Effects<BlazingMq>) {
-        if let Part::Leader(leader) = &self.part
+        if let RoleState::Leader(leader) = &self.role_state
             && let Stage::Pulling { from, .. } = leader.stage
         {
             self.drop_source(from, out);
@@ -276,7 +276,7 @@ impl BlazingMq {
 
     fn drop_source(&mut self, source: NodeId, out: &mut Effects<BlazingMq>) {
         let (term, is_stale) = (self.node.promise.term, self.has(Defect::TrustsStalePlace));
-        let Part::Leader(leader) = &mut self.part else { return };
+        let RoleState::Leader(leader) = &mut self.role_state else { return };
         leader.lsns.remove(&source);
         if !is_stale {
             // Records that were pulled from it, or cut back for that, have moved the end of this node's own ledger.
@@ -289,7 +289,7 @@ impl BlazingMq {
 
     /// The watchdog (§2.6): a node that has not said where its ledger ends is asked; a source that is silent is given up.
     pub(crate) fn on_healing_alarm(&mut self, out: &mut Effects<BlazingMq>) {
-        let Part::Leader(leader) = &self.part else { return };
+        let RoleState::Leader(leader) = &self.role_state else { return };
         match leader.stage {
             Stage::Pulling { from, .. } if self.node.installing.is_none() => self.drop_source(from, out),
             Stage::Pulling { .. } => {}
@@ -312,7 +312,7 @@ impl BlazingMq {
     fn start_term(&mut self, out: &mut Effects<BlazingMq>) {
         let (term, last) = (self.node.promise.term, self.node.log.last());
         assert!(last.term < term, "no record of a term is written before its leader starts it");
-        let Part::Leader(leader) = &mut self.part else { unreachable!("only a leader starts a term") };
+        let RoleState::Leader(leader) = &mut self.role_state else { unreachable!("only a leader starts a term") };
         leader.stage = Stage::Starting;
         leader.office.uncommitted_bytes = self.node.uncommitted_bytes();
         (leader.office.first_own, leader.office.end_at_check) = (last.index + 1, last.index + 1);

@@ -13,7 +13,7 @@
 //! A successor, once it holds everything, proposes in the leader's name, and nobody sticks to that leader; the old leader
 //! supports it like everybody else.
 
-use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
+use crate::blazingmq::{BlazingMq, Kind, RoleState, Timer};
 use crate::healing::Stage;
 use crate::laboratory::Defect;
 use crate::message::Message;
@@ -43,21 +43,21 @@ impl Leads for BlazingMq {
     }
 
     fn office(&self) -> Option<&Office<Peer>> {
-        match &self.part {
-            Part::Leader(leader) => Some(&leader.office),
+        match &self.role_state {
+            RoleState::Leader(leader) => Some(&leader.office),
             _ => None,
         }
     }
 
     fn split(&mut self) -> Option<Halves<'_, BlazingMq>> {
-        match &mut self.part {
-            Part::Leader(leader) => Some((&mut self.node, &mut leader.office)),
+        match &mut self.role_state {
+            RoleState::Leader(leader) => Some((&mut self.node, &mut leader.office)),
             _ => None,
         }
     }
 
     fn may_transfer(&self) -> bool {
-        matches!(&self.part, Part::Leader(leader) if leader.stage == Stage::Active)
+        matches!(&self.role_state, RoleState::Leader(leader) if leader.stage == Stage::Active)
     }
 
     fn best_successor(&self) -> Option<NodeId> {
@@ -147,7 +147,7 @@ impl InOrder for BlazingMq {
     }
 
     fn on_own_entry(&mut self, entry: &Entry) {
-        if let Part::Leader(leader) = &mut self.part
+        if let RoleState::Leader(leader) = &mut self.role_state
             && entry.kind == EntryKind::Protocol
         {
             leader.pending_primaries = entry.lsn.index;

@@ -10,7 +10,7 @@
 //! heartbeat instead of a record of its own. A record commits by being counted only in the term in which it was
 //! written; older ones commit with the term's start.
 
-use crate::blazingmq::{BlazingMq, Kind, Leader, Part, Timer};
+use crate::blazingmq::{BlazingMq, Kind, Leader, RoleState, Timer};
 use crate::message::Message;
 use crate::peer::{Pace, Peer};
 use hustings_core::leading::{Adopting, Following, HandingOver, Leads, Reading, Replicating};
@@ -229,7 +229,7 @@ impl BlazingMq {
         is_installing: bool,
         out: &mut Effects<BlazingMq>,
     ) {
-        let Part::Leader(leader) = &mut self.part else { return };
+        let RoleState::Leader(leader) = &mut self.role_state else { return };
         let Leader { office, supporters, lsns, .. } = &mut **leader;
         let Some(peer) = office.peers.get_mut(&from) else { return };
         peer.known.on_heard(round, office.reads.highest(), priority);

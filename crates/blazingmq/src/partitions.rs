@@ -18,7 +18,7 @@
 //! else, and until then its old lease is what others refuse. `least-assigned` does what its name says (published, it
 //! falls back to the other).
 
-use crate::blazingmq::{BlazingMq, Part};
+use crate::blazingmq::{BlazingMq, RoleState};
 use crate::healing::Stage;
 use crate::laboratory::Defect;
 use crate::peer::Pace;
@@ -139,7 +139,7 @@ impl BlazingMq {
     }
 
     fn is_active_leader(&self) -> bool {
-        matches!(&self.part, Part::Leader(leader) if leader.stage == Stage::Active)
+        matches!(&self.role_state, RoleState::Leader(leader) if leader.stage == Stage::Active)
     }
 
     // --- Primaries, as everybody sees them. ----------------------------------------------------------------------
@@ -189,7 +189,7 @@ impl BlazingMq {
 
     /// Names the primaries anew, if one of them is not available or a partition has none (§3.1, rule 3).
     pub(crate) fn tend_partitions(&mut self, out: &mut Effects<BlazingMq>) {
-        let Part::Leader(leader) = &self.part else { return };
+        let RoleState::Leader(leader) = &self.role_state else { return };
         let has_none = self.options.partitions == 0 && self.node.membership.assignments.is_empty();
         if has_none
             || !self.is_active_leader()

@@ -9,10 +9,10 @@
 //!       └────────────────── a heartbeat of this term or a later one; no quorum; handed over ─────────────┘
 //! ```
 //!
-//! Each move announces why, and arms the alarms of the new part. Sources: the article, "Elector State Machine"; rules 5 to 24 of
+//! Each move announces why, and arms the alarms of the new role. Sources: the article, "Elector State Machine"; rules 5 to 24 of
 //! `docs/protocols/rules`.
 
-use crate::blazingmq::{BlazingMq, Leader, Part, Timer};
+use crate::blazingmq::{BlazingMq, Leader, RoleState, Timer};
 use crate::healing::Stage;
 use crate::laboratory::Defect;
 use crate::message::Message;
@@ -48,7 +48,7 @@ impl BlazingMq {
             self.enter_term(Promise::without_vote(term), out);
         }
         let is_solicited = self.tentative == Some(leader) && !is_later;
-        self.leave_part(out);
+        self.leave_role(out);
         self.tentative = None;
         self.node.leader = Some(leader);
         self.is_leader_active = false;
@@ -88,7 +88,7 @@ impl BlazingMq {
         let from = self.role();
         let had_leader = self.node.leader.is_some();
         self.enter_term(Promise::vote(term, candidate), out);
-        self.leave_part(out);
+        self.leave_role(out);
         self.node.leader = None;
         self.is_leader_active = false;
         self.tentative = Some(candidate);
@@ -124,7 +124,7 @@ impl BlazingMq {
     /// Rule 3: asks whether a proposal of a later term would be supported.
     pub(crate) fn become_scout(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
         let from = self.role();
-        self.leave_part(out);
+        self.leave_role(out);
         self.node.leader = None;
         self.tentative = None;
         self.is_leader_active = false;
@@ -134,7 +134,7 @@ impl BlazingMq {
         let term = self.next_term();
         let mut tally = Tally::new();
         tally.record(self.node.me, Vote::Granted, &self.node.membership);
-        self.part = Part::Scouting { term, tally };
+        self.role_state = RoleState::Scouting { term, tally };
         self.announce(from, because, out);
         out.set_timer(Timer::Scouting, self.node.timing.election_min..=self.node.timing.election_min);
         let question = Message::Scouting { term, round: self.round, commit: self.node.committed() };
@@ -147,10 +147,10 @@ impl BlazingMq {
 
     /// Nobody promised enough: follows nobody, and waits.
     pub(crate) fn end_scouting(&mut self, out: &mut Effects<BlazingMq>) {
-        let Part::Scouting { tally, .. } = &self.part else { return };
+        let RoleState::Scouting { tally, .. } = &self.role_state else { return };
         let because = Reason::PollLost { granted: tally.granted(), refused: tally.refused() };
         let from = self.role();
-        self.leave_part(out);
+        self.leave_role(out);
         self.announce(from, because, out);
         self.wait(out);
     }
@@ -158,16 +158,16 @@ impl BlazingMq {
     /// Rule 6: raises the term, durably, and proposes itself in it.
     pub(crate) fn become_candidate(&mut self, because: Reason, is_transfer: bool, out: &mut Effects<BlazingMq>) {
         let from = self.role();
-        let term = match self.part {
-            Part::Scouting { term, .. } if term > self.node.promise.term => term,
+        let term = match self.role_state {
+            RoleState::Scouting { term, .. } if term > self.node.promise.term => term,
             _ => self.next_term(),
         };
-        self.leave_part(out);
+        self.leave_role(out);
         self.node.leader = None;
         self.tentative = None;
         self.is_leader_active = false;
         self.refused_scouts.clear();
-        self.part = Part::Candidate { tally: Tally::new() };
+        self.role_state = RoleState::Candidate { tally: Tally::new() };
         self.enter_term(Promise::vote(term, self.node.me), out);
         self.announce(from, because, out);
         for timer in [Timer::Wait, Timer::Silence] {
@@ -183,10 +183,10 @@ impl BlazingMq {
     }
 
     pub(crate) fn give_up(&mut self, out: &mut Effects<BlazingMq>) {
-        let Part::Candidate { tally } = &self.part else { return };
+        let RoleState::Candidate { tally } = &self.role_state else { return };
         let because = Reason::VoteLost { granted: tally.granted(), refused: tally.refused() };
         let from = self.role();
-        self.leave_part(out);
+        self.leave_role(out);
         self.announce(from, because, out);
         self.wait(out);
     }
@@ -197,11 +197,11 @@ impl BlazingMq {
             return self.give_up(out);
         }
         let from = self.role();
-        let Part::Candidate { tally } = &self.part else { unreachable!("only a candidate wins") };
+        let RoleState::Candidate { tally } = &self.role_state else { unreachable!("only a candidate wins") };
         let supporters = tally.granted().into_iter().filter(|id| !self.node.links_down.contains(id)).collect();
-        self.leave_part(out);
+        self.leave_role(out);
         let peers = self.node.membership.everyone().map(|peer| (peer, Peer::new())).collect();
-        self.part = Part::Leader(Box::new(Leader {
+        self.role_state = RoleState::Leader(Box::new(Leader {
             office: Office::unready(peers),
             stage: Stage::Collecting,
             lsns: BTreeMap::from([(self.node.me, self.node.log.last())]),
@@ -228,7 +228,7 @@ impl BlazingMq {
     /// heartbeat.
     pub(crate) fn become_active_if_started(&mut self, out: &mut Effects<BlazingMq>) {
         let commit = self.node.commit;
-        let Part::Leader(leader) = &mut self.part else { return };
+        let RoleState::Leader(leader) = &mut self.role_state else { return };
         if leader.stage != Stage::Starting || commit < leader.office.first_own {
             return;
         }
@@ -242,7 +242,7 @@ impl BlazingMq {
     pub(crate) fn step_down(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
         let from = self.role();
         let everybody: Vec<NodeId> = self.others_reached();
-        self.leave_part(out);
+        self.leave_role(out);
         self.announce(from, because, out);
         self.wait(out);
         for peer in everybody {
@@ -253,18 +253,18 @@ impl BlazingMq {
     /// Follows the successor that was told to take over, once it is elected. Nobody else is told.
     pub(crate) fn give_way(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
         let from = self.role();
-        self.leave_part(out);
+        self.leave_role(out);
         self.announce(from, because, out);
         self.wait_initially(out);
     }
 
-    /// Drops what only the present part has, and tells those who wait for it.
-    fn leave_part(&mut self, out: &mut Effects<BlazingMq>) {
-        match std::mem::replace(&mut self.part, Part::Follower) {
-            Part::Follower => {}
-            Part::Scouting { .. } => out.cancel_timer(Timer::Scouting),
-            Part::Candidate { .. } => out.cancel_timer(Timer::Election),
-            Part::Leader(leader) => {
+    /// Drops what only the present role has, and tells those who wait for it.
+    fn leave_role(&mut self, out: &mut Effects<BlazingMq>) {
+        match std::mem::replace(&mut self.role_state, RoleState::Follower) {
+            RoleState::Follower => {}
+            RoleState::Scouting { .. } => out.cancel_timer(Timer::Scouting),
+            RoleState::Candidate { .. } => out.cancel_timer(Timer::Election),
+            RoleState::Leader(leader) => {
                 self.node.leader = None;
                 for timer in [Timer::Heartbeat, Timer::QuorumCheck, Timer::Healing] {
                     out.cancel_timer(timer);

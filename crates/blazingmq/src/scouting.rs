@@ -8,7 +8,7 @@
 //! for a term that can be had; a node that said no because of its leader answers again when it loses that leader; a
 //! voter says no to one that is behind in memberships.
 
-use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
+use crate::blazingmq::{BlazingMq, Kind, RoleState, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
 use hustings_core::quorum::Verdict;
@@ -44,11 +44,11 @@ impl BlazingMq {
     /// A voter is back that could not be asked.
     pub(crate) fn ask_again(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
         let commit = self.node.committed();
-        let question = match &self.part {
-            Part::Scouting { term, tally } if !tally.has_answer(peer) => {
+        let question = match &self.role_state {
+            RoleState::Scouting { term, tally } if !tally.has_answer(peer) => {
                 Message::Scouting { term: *term, round: self.round, commit }
             }
-            Part::Candidate { tally } if !tally.has_answer(peer) => {
+            RoleState::Candidate { tally } if !tally.has_answer(peer) => {
                 Message::Proposal { term: self.node.promise.term, is_transfer: false, commit }
             }
             _ => return,
@@ -68,7 +68,8 @@ impl BlazingMq {
         out: &mut Effects<BlazingMq>,
     ) {
         self.learn_commit(commit, out);
-        if matches!(self.part, Part::Follower) && self.node.leader.is_some() && term > self.node.promise.term {
+        if matches!(self.role_state, RoleState::Follower) && self.node.leader.is_some() && term > self.node.promise.term
+        {
             self.refused_scouts.insert(from, (term, round, commit));
         }
         self.answer_scouting(from, term, round, commit, out);
@@ -109,12 +110,12 @@ impl BlazingMq {
         out: &mut Effects<BlazingMq>,
     ) {
         self.learn_commit(commit, out);
-        if !matches!(self.part, Part::Leader(_)) && term > self.term_seen {
+        if !matches!(self.role_state, RoleState::Leader(_)) && term > self.term_seen {
             self.term_seen = term;
         }
         let membership = self.node.membership.clone();
         let is_this_round = round == self.round;
-        let Part::Scouting { tally, .. } = &mut self.part else { return };
+        let RoleState::Scouting { tally, .. } = &mut self.role_state else { return };
         if !is_this_round {
             return;
         }
@@ -126,7 +127,7 @@ impl BlazingMq {
     }
 
     pub(crate) fn settle_scouting(&mut self, out: &mut Effects<BlazingMq>) {
-        let Part::Scouting { tally, .. } = &self.part else { return };
+        let RoleState::Scouting { tally, .. } = &self.role_state else { return };
         let granted = tally.granted();
         let verdict = self.verdict(Kind::Vote, |id| match (granted.contains(&id), tally.has_answer(id)) {
             (true, _) => Some(true),
@@ -144,20 +145,20 @@ impl BlazingMq {
     /// All who can answer have answered, and that was not enough (rule 5 b): the next round comes after the random
     /// wait.
     pub(crate) fn hasten_if_all_answered(&mut self, out: &mut Effects<BlazingMq>) {
-        let (Part::Scouting { tally, .. } | Part::Candidate { tally }) = &self.part else { return };
+        let (RoleState::Scouting { tally, .. } | RoleState::Candidate { tally }) = &self.role_state else { return };
         let awaits =
             |voter: NodeId| voter != self.node.me && !self.node.links_down.contains(&voter) && !tally.has_answer(voter);
         if self.node.membership.all_voters().any(awaits) {
             return;
         }
-        match &self.part {
+        match &self.role_state {
             // A refusal may still be taken back: not at once, and not for a whole timeout either.
-            Part::Scouting { .. } if self.eager_rounds > 0 => {
+            RoleState::Scouting { .. } if self.eager_rounds > 0 => {
                 out.set_timer(Timer::Scouting, self.node.timing.heartbeat / 2..=self.node.timing.heartbeat)
             }
-            Part::Scouting { .. } => self.end_scouting(out),
+            RoleState::Scouting { .. } => self.end_scouting(out),
             // This node's own support may be on its way to the disk.
-            Part::Candidate { tally } if tally.has_answer(self.node.me) => self.give_up(out),
+            RoleState::Candidate { tally } if tally.has_answer(self.node.me) => self.give_up(out),
             _ => {}
         }
     }

@@ -15,7 +15,7 @@
 //! notes a claim; one that heard claims of less than a majority does not vote, for nobody could win; and the next ELECT
 //! of one that has not voted names the same ballot again, so that a node on its own does not run away with the numbers.
 
-use crate::gmt2000::{Gmt2000, Part, Timer};
+use crate::gmt2000::{Gmt2000, RoleState, Timer};
 use crate::laboratory::Defect;
 use crate::message::{Claim, Message};
 use hustings_core::leading::Replicating;
@@ -296,16 +296,16 @@ impl Gmt2000 {
             return self.on_round_alarm_as_published(out);
         }
         self.calling = None;
-        match self.part {
-            Part::Voting if self.ballot.is_claimed => {
+        match self.role_state {
+            RoleState::Voting if self.ballot.is_claimed => {
                 self.settle_slate(out);
-                if matches!(self.part, Part::Voting) && self.calling.is_none() {
+                if matches!(self.role_state, RoleState::Voting) && self.calling.is_none() {
                     self.back_off(out);
                 }
             }
             // A later election was called meanwhile.
-            Part::Voting => self.join_if_called(out),
-            Part::Watching => match self.wanted.take() {
+            RoleState::Voting => self.join_if_called(out),
+            RoleState::Watching => match self.wanted.take() {
                 Some((because, standing)) if self.node.may_lead() => {
                     self.become_voting(self.role(), because, standing, out)
                 }
@@ -315,7 +315,7 @@ impl Gmt2000 {
                 }
                 None => self.join_if_called(out),
             },
-            Part::Leader(_) => {}
+            RoleState::Leader(_) => {}
         }
     }
 
@@ -335,7 +335,7 @@ impl Gmt2000 {
     /// the other three needs both its neighbours, which hear each other as little as the dead. In a minority nobody hears a
     /// majority, so nobody votes, and no ballot grows.
     pub(crate) fn settle_slate(&mut self, out: &mut Effects<Gmt2000>) {
-        if !matches!(self.part, Part::Voting) || !self.ballot.is_claimed {
+        if !matches!(self.role_state, RoleState::Voting) || !self.ballot.is_claimed {
             return;
         }
         let slate = &self.ballot.slate;

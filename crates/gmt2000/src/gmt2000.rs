@@ -20,9 +20,9 @@ use std::collections::BTreeSet;
 pub use crate::options::Options;
 pub use crate::timer::Timer;
 
-/// The present part of a node, with the state that only that part has.
+/// The present role of a node, with the state that only this role has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Part {
+pub(crate) enum RoleState {
     Watching,
     Voting,
     Leader(Box<Office<Progress>>),
@@ -33,7 +33,7 @@ pub(crate) enum Part {
 pub struct Gmt2000 {
     /// The base; its promise is the last ballot that this node voted in or follows the winner of, and its vote in it.
     pub(crate) node: Node,
-    pub(crate) part: Part,
+    pub(crate) role_state: RoleState,
     /// The election that is on, or the last one that was.
     pub(crate) ballot: Ballot,
     /// The last term that this node led in this life.
@@ -77,7 +77,7 @@ impl Protocol for Gmt2000 {
             node.promise = Promise::without_vote(node.log.last().term);
         }
         let mut value = Gmt2000 {
-            part: Part::Watching,
+            role_state: RoleState::Watching,
             ballot: Ballot::numbered(node.promise.term),
             node,
             reign: Term::ZERO,
@@ -141,7 +141,7 @@ impl Protocol for Gmt2000 {
     fn assert_invariants(&self) {
         self.node.assert_invariants();
         assert!(self.node.log.last().term <= self.node.promise.term, "no message is of a term beyond the ballot");
-        if let Part::Leader(office) = &self.part {
+        if let RoleState::Leader(office) = &self.role_state {
             assert_eq!(self.node.leader, Some(self.node.me), "a leader follows itself");
             assert!(self.node.log.last().term == self.node.promise.term, "a leader's log ends in its own term");
             office.peers.values().for_each(Progress::assert_invariants);
@@ -152,7 +152,7 @@ impl Protocol for Gmt2000 {
         } else {
             assert_ne!(self.node.leader, Some(self.node.me), "only a leader leads");
         }
-        if self.published.is_none() && matches!(self.part, Part::Voting) {
+        if self.published.is_none() && matches!(self.role_state, RoleState::Voting) {
             assert_eq!(self.node.leader, None, "who votes follows nobody");
             assert!(self.ballot.number > self.node.promise.term, "nobody votes twice in a ballot (G2)");
         }
@@ -163,11 +163,11 @@ impl Gmt2000 {
     // --- Questions. ----------------------------------------------------------------------------------------------
 
     pub(crate) fn role(&self) -> Role {
-        match self.part {
-            Part::Leader(_) => Role::Leader,
-            Part::Voting => Role::Candidate,
-            Part::Watching if self.is_awaiting_votes() || self.is_voting_as_published() => Role::Candidate,
-            Part::Watching => Role::Follower,
+        match self.role_state {
+            RoleState::Leader(_) => Role::Leader,
+            RoleState::Voting => Role::Candidate,
+            RoleState::Watching if self.is_awaiting_votes() || self.is_voting_as_published() => Role::Candidate,
+            RoleState::Watching => Role::Follower,
         }
     }
 
@@ -187,7 +187,7 @@ impl Gmt2000 {
     }
 
     pub(crate) fn is_leading(&self) -> bool {
-        matches!(self.part, Part::Leader(_))
+        matches!(self.role_state, RoleState::Leader(_))
     }
 
     /// Whether this defect is planted in the node.
@@ -277,8 +277,8 @@ impl Gmt2000 {
 
     fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<Gmt2000>) {
         self.node.links_down.insert(peer);
-        match &mut self.part {
-            Part::Leader(office) => {
+        match &mut self.role_state {
+            RoleState::Leader(office) => {
                 if let Some(peer) = office.peers.get_mut(&peer) {
                     // Messages in flight are lost.
                     peer.become_probe(peer.known.stored + 1);
@@ -301,7 +301,7 @@ impl Gmt2000 {
 
     fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Gmt2000>) {
         // On leaders and voters it changes nothing.
-        if matches!(self.part, Part::Watching) && self.node.leader.is_some() {
+        if matches!(self.role_state, RoleState::Watching) && self.node.leader.is_some() {
             self.forget_leader(Reason::LeaderForgotten, out);
         }
         out.reply(ticket, Outcome::Done);

@@ -12,7 +12,7 @@
 //! A message commits when a majority stored it *in the term in which it was sent*; older ones commit with the first own one.
 //! Otherwise a message could be committed by counting and yet be cut back by a leader that saw a later term (Raft, figure 8).
 
-use crate::gmt2000::{Gmt2000, Part, Timer};
+use crate::gmt2000::{Gmt2000, RoleState, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
 use hustings_core::leading::{Adopting, Following, HandingOver, Leads, Pace, Portion, Progress, Reading, Replicating};
@@ -26,8 +26,8 @@ impl Gmt2000 {
     }
 
     pub(crate) fn peer_mut(&mut self, peer: NodeId) -> Option<&mut Progress> {
-        match &mut self.part {
-            Part::Leader(office) => office.peers.get_mut(&peer),
+        match &mut self.role_state {
+            RoleState::Leader(office) => office.peers.get_mut(&peer),
             _ => None,
         }
     }

@@ -11,7 +11,7 @@
 //! part and gives its vote like everybody else.
 
 use crate::elector::Standing;
-use crate::gmt2000::{Gmt2000, Part, Timer};
+use crate::gmt2000::{Gmt2000, RoleState, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
 use hustings_core::leading::{
@@ -35,15 +35,15 @@ impl Leads for Gmt2000 {
     }
 
     fn office(&self) -> Option<&Office<Progress>> {
-        match &self.part {
-            Part::Leader(office) => Some(office),
+        match &self.role_state {
+            RoleState::Leader(office) => Some(office),
             _ => None,
         }
     }
 
     fn split(&mut self) -> Option<Halves<'_, Gmt2000>> {
-        match &mut self.part {
-            Part::Leader(office) => Some((&mut self.node, office)),
+        match &mut self.role_state {
+            RoleState::Leader(office) => Some((&mut self.node, office)),
             _ => None,
         }
     }

@@ -11,7 +11,7 @@
 //! Log, acknowledgements and commit below are this crate's, so that the defect can be watched down to a lost write. What the
 //! note does not have is off: link-down, early votes, the quorum check.
 
-use crate::gmt2000::{Gmt2000, Part};
+use crate::gmt2000::{Gmt2000, RoleState};
 use crate::message::{Claim, Message};
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Promise, Reason, RestsOn, Term};
@@ -107,7 +107,8 @@ impl Gmt2000 {
 
     /// A leader's elector hears its own LEADs.
     pub(crate) fn watch_own_heartbeat_as_published(&mut self, out: &mut Effects<Gmt2000>) {
-        if self.published.as_ref().is_some_and(|published| !published.is_voting) && matches!(self.part, Part::Leader(_))
+        if self.published.as_ref().is_some_and(|published| !published.is_voting)
+            && matches!(self.role_state, RoleState::Leader(_))
         {
             self.watch(out);
         }

@@ -9,11 +9,11 @@
 //!    └── born, with its ballot and log                                    later ballot, no quorum, handed over
 //! ```
 //!
-//! Each move announces why, and arms the alarms of the new part. Sources: the note of 2000, rules 5 and 11; §4.4 and §4.8 of
+//! Each move announces why, and arms the alarms of the new role. Sources: the note of 2000, rules 5 and 11; §4.4 and §4.8 of
 //! `docs/protocols/rules`. The moves as published stand beside them; the reasons for those are in [`crate::published`].
 
 use crate::elector::{Ballot, Standing};
-use crate::gmt2000::{Gmt2000, Part, Timer};
+use crate::gmt2000::{Gmt2000, RoleState, Timer};
 use crate::message::{Claim, Message};
 use hustings_core::leading::{InOrder, Leads, Office, Replicating};
 use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Promise, Reason, Record, RestsOn, Role, Term};
@@ -36,14 +36,15 @@ impl Gmt2000 {
 
     /// A leader spoke in this ballot or a later one.
     pub(crate) fn follow(&mut self, leader: NodeId, term: Term, out: &mut Effects<Gmt2000>) {
-        if matches!(self.part, Part::Voting) && term == self.node.promise.term && self.is_ballot_pressing() {
+        if matches!(self.role_state, RoleState::Voting) && term == self.node.promise.term && self.is_ballot_pressing() {
             // This LEAD was sent before the leader heard of the election that it has asked for.
             return;
         }
         let because =
             if term > self.node.promise.term { Reason::HigherTerm(leader) } else { Reason::LeaderHeard(leader) };
-        let is_news =
-            term > self.node.promise.term || self.node.leader != Some(leader) || !matches!(self.part, Part::Watching);
+        let is_news = term > self.node.promise.term
+            || self.node.leader != Some(leader)
+            || !matches!(self.role_state, RoleState::Watching);
         if is_news {
             self.become_follower(term, Some(leader), because, out);
         } else {
@@ -63,7 +64,7 @@ impl Gmt2000 {
         if term > self.node.promise.term {
             self.enter_ballot(Promise::without_vote(term), out);
         }
-        self.leave_part(out);
+        self.leave_role(out);
         self.node.leader = leader;
         if leader.is_some() {
             self.end_round(out);
@@ -80,7 +81,7 @@ impl Gmt2000 {
         }
     }
 
-    /// Nobody is known to lead any more: the leader is silent, out of reach, or to be forgotten. The part stays.
+    /// Nobody is known to lead any more: the leader is silent, out of reach, or to be forgotten. The role stays.
     pub(crate) fn forget_leader(&mut self, because: Reason, out: &mut Effects<Gmt2000>) {
         let from = self.role();
         self.node.leader = None;
@@ -119,7 +120,7 @@ impl Gmt2000 {
         standing: Standing,
         out: &mut Effects<Gmt2000>,
     ) {
-        let is_again = matches!(self.part, Part::Voting);
+        let is_again = matches!(self.role_state, RoleState::Voting);
         if is_again && self.ballot.is_claimed {
             // Claims grow old: their makers may follow a leader by now, and a vote for nobody's sake is still a promise.
             self.ballot.slate.clear();
@@ -131,8 +132,8 @@ impl Gmt2000 {
             // Its own alarm says the same, but may never ring: each election that others call sets it anew.
             self.node.take_care();
         }
-        self.leave_part(out);
-        self.part = Part::Voting;
+        self.leave_role(out);
+        self.role_state = RoleState::Voting;
         self.node.leader = None;
         self.is_leader_fresh = false;
         self.wanted = None;
@@ -197,7 +198,7 @@ impl Gmt2000 {
         let from = self.role();
         // The promise is made here and nowhere else: one vote per ballot, for ever (G2).
         self.enter_ballot(Promise::vote(self.ballot.number, choice), out);
-        self.part = Part::Watching;
+        self.role_state = RoleState::Watching;
         let claimants = self.ballot.slate.keys().copied().collect();
         self.announce(from, Reason::PollWon(claimants), out);
     }
@@ -219,7 +220,7 @@ impl Gmt2000 {
     /// nothing older commits by counting (§4.8).
     pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Gmt2000>) {
         let from = self.role();
-        self.part = Part::Leader(Box::new(Office::elected(&self.node)));
+        self.role_state = RoleState::Leader(Box::new(Office::elected(&self.node)));
         self.node.leader = Some(self.node.me);
         self.reign = self.node.promise.term;
         self.hears_majority = false;
@@ -240,9 +241,9 @@ impl Gmt2000 {
         self.spread(out);
     }
 
-    /// Drops what only the present part has, and tells those who wait for it.
-    fn leave_part(&mut self, out: &mut Effects<Gmt2000>) {
-        let Part::Leader(office) = std::mem::replace(&mut self.part, Part::Watching) else { return };
+    /// Drops what only the present role has, and tells those who wait for it.
+    fn leave_role(&mut self, out: &mut Effects<Gmt2000>) {
+        let RoleState::Leader(office) = std::mem::replace(&mut self.role_state, RoleState::Watching) else { return };
         self.node.leader = None;
         if self.ballot.number <= self.node.promise.term {
             // The ballot that it won is closed: votes that come late must not elect it a second time.

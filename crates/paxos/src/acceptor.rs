@@ -8,7 +8,7 @@
 use crate::Accept;
 use crate::laboratory::Defect;
 use crate::message::{Heartbeat, Message};
-use crate::paxos::{Part, Paxos};
+use crate::paxos::{Paxos, RoleState};
 use hustings_core::leading::Leads;
 use hustings_core::{Effects, NodeId, Reason, Record, RestsOn, Term};
 
@@ -135,7 +135,7 @@ impl Paxos {
         if self.reign().is_some() {
             self.hand_over_and_follow(Reason::DiskStalled, out);
         }
-        if matches!(self.part, Part::Polling(_)) {
+        if matches!(self.role_state, RoleState::Polling(_)) {
             // Its own promise would come when the disk does, and then against somebody who leads.
             self.back_down(Reason::DiskStalled, out);
         }

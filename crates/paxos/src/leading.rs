@@ -16,7 +16,7 @@ use crate::ballot;
 use crate::journal::Journal;
 use crate::laboratory::Defect;
 use crate::message::{Heartbeat, Message};
-use crate::paxos::{Part, Paxos, Stage, Timer};
+use crate::paxos::{Paxos, RoleState, Stage, Timer};
 use crate::peer::Peer;
 use hustings_core::leading::{Adopting, Halves, Haste, Leads, Node, Office, Reading, SendsToMembers, Welcoming};
 use hustings_core::{
@@ -43,8 +43,8 @@ impl Leads for Paxos {
     }
 
     fn split(&mut self) -> Option<Halves<'_, Paxos>> {
-        match &mut self.part {
-            Part::Reign(reign) => Some((&mut self.node, &mut reign.office)),
+        match &mut self.role_state {
+            RoleState::Reign(reign) => Some((&mut self.node, &mut reign.office)),
             _ => None,
         }
     }

@@ -11,7 +11,7 @@
 //! others have lost the leader; those that have not are asked to say so as soon as they have.
 
 use crate::message::{Heartbeat, Message, Says};
-use crate::paxos::{Part, Paxos, Stage, Timer};
+use crate::paxos::{Paxos, RoleState, Stage, Timer};
 use hustings_core::leading::RANK_STEP;
 use hustings_core::{Effects, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Term, Ticket};
 use std::collections::BTreeMap;
@@ -42,24 +42,24 @@ impl Paxos {
     }
 
     pub(crate) fn on_deadline(&mut self, out: &mut Effects<Paxos>) {
-        match &self.part {
+        match &self.role_state {
             // TF-3, TF-4.
-            Part::Follower | Part::Polling(_) if self.node.may_lead() => self.seek_leadership(out),
-            Part::Follower | Part::Polling(_) => {
+            RoleState::Follower | RoleState::Polling(_) if self.node.may_lead() => self.seek_leadership(out),
+            RoleState::Follower | RoleState::Polling(_) => {
                 if self.node.leader.is_none() {
                     self.ask_what_is_committed(out);
                 }
                 self.lose_leader(Reason::ElectionTimeout, out);
                 self.set_deadline(out);
             }
-            Part::Reign(reign) if reign.stage == Stage::Preparing => self.on_prepare_deadline(out),
-            Part::Reign(_) => {}
+            RoleState::Reign(reign) if reign.stage == Stage::Preparing => self.on_prepare_deadline(out),
+            RoleState::Reign(_) => {}
         }
     }
 
     /// `[OURS]` This node cannot lead, and nobody leads: perhaps because it does not know yet that it votes. A poll tells it.
     fn ask_what_is_committed(&mut self, out: &mut Effects<Paxos>) {
-        if !matches!(self.part, Part::Follower) || !self.options.low_ball {
+        if !matches!(self.role_state, RoleState::Follower) || !self.options.low_ball {
             return;
         }
         self.poll += 1;
@@ -87,9 +87,9 @@ impl Paxos {
     }
 
     pub(crate) fn answer_poll(&mut self, to: NodeId, poll: u64, out: &mut Effects<Paxos>) {
-        let says = match &self.part {
+        let says = match &self.role_state {
             // TH-4: live, for a leader without a quorum stands down (TL-10).
-            Part::Reign(reign) if reign.stage != Stage::Preparing => Says::Leads,
+            RoleState::Reign(reign) if reign.stage != Stage::Preparing => Says::Leads,
             _ if self.node.leader.is_some() => Says::Hears,
             _ => Says::Silent,
         };
@@ -117,11 +117,12 @@ impl Paxos {
     ) {
         self.ballot_seen = self.ballot_seen.max(promised);
         let is_plausible = self.heartbeat.may_become(heartbeat);
-        let is_asking = matches!(self.part, Part::Follower) && poll == self.poll && self.node.leader.is_none();
+        let is_asking =
+            matches!(self.role_state, RoleState::Follower) && poll == self.poll && self.node.leader.is_none();
         if is_asking && !self.node.may_lead() && committed > self.node.commit {
             return self.ask_for_committed(from, out);
         }
-        let Part::Polling(mine) = &mut self.part else { return };
+        let RoleState::Polling(mine) = &mut self.role_state else { return };
         if mine.id != poll || !is_plausible {
             // TH-5: of an earlier poll.
             return;
@@ -149,7 +150,7 @@ impl Paxos {
 
     /// TF-6, TF-7: decides whether to take over or to stay, once the answers allow it.
     pub(crate) fn settle_poll(&mut self, is_grace_over: bool, out: &mut Effects<Paxos>) {
-        let Part::Polling(poll) = &self.part else { return };
+        let RoleState::Polling(poll) = &self.role_state else { return };
         let (me, needed) = (self.node.me, self.promises_needed());
         let answer = |id: NodeId| poll.answers.get(&id);
         if self.count_voters(|id| id == me || answer(id).is_some()) < needed {
@@ -187,7 +188,7 @@ impl Paxos {
     }
 
     fn win_poll(&mut self, out: &mut Effects<Paxos>) {
-        let Part::Polling(poll) = &self.part else { return };
+        let RoleState::Polling(poll) = &self.role_state else { return };
         let mut voters: Vec<NodeId> = poll.answers.keys().copied().collect();
         if !self.node.may_lead() {
             // Since it asked it was demoted, or has a snapshot to install.
@@ -200,7 +201,7 @@ impl Paxos {
 
     /// There is a leader: this node follows, and waits for another deadline.
     fn stay(&mut self, refused: Vec<NodeId>, out: &mut Effects<Paxos>) {
-        let Part::Polling(poll) = &self.part else { return };
+        let RoleState::Polling(poll) = &self.role_state else { return };
         let granted = poll.answers.keys().copied().filter(|id| !refused.contains(id)).collect();
         self.lost_leader = None;
         self.back_down(Reason::PollLost { granted, refused }, out);
@@ -217,8 +218,8 @@ impl Paxos {
     pub(crate) fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Paxos>) {
         self.node.links_down.remove(&peer);
         let commit = self.node.commit;
-        match &mut self.part {
-            Part::Reign(reign) if reign.stage != Stage::Preparing => {
+        match &mut self.role_state {
+            RoleState::Reign(reign) if reign.stage != Stage::Preparing => {
                 // Messages under way may be lost.
                 if let Some(peer) = reign.office.peers.get_mut(&peer) {
                     peer.rewind(commit + 1);
@@ -226,12 +227,12 @@ impl Paxos {
                 self.send_heartbeat_to(peer, out);
                 self.send_accepts_to(peer, out);
             }
-            Part::Reign(_) => self.send_prepare_to(peer, out),
-            Part::Polling(poll) => {
+            RoleState::Reign(_) => self.send_prepare_to(peer, out),
+            RoleState::Polling(poll) => {
                 let poll = poll.id;
                 out.send_resting_on(RestsOn::Nothing, peer, Message::LowBall { poll });
             }
-            Part::Follower => {}
+            RoleState::Follower => {}
         }
     }
 
@@ -241,8 +242,8 @@ impl Paxos {
         if self.asked.is_some_and(|(from, _)| from == peer) {
             self.asked = None;
         }
-        match &self.part {
-            Part::Reign(reign) if reign.stage != Stage::Preparing => {
+        match &self.role_state {
+            RoleState::Reign(reign) if reign.stage != Stage::Preparing => {
                 // TL-10, as soon as it is certain.
                 if self.count_voters(|id| !self.node.links_down.contains(&id)) < self.voters_needed() {
                     let heard =
@@ -250,20 +251,20 @@ impl Paxos {
                     self.back_down(Reason::QuorumLost(heard), out);
                 }
             }
-            Part::Follower if self.node.leader == Some(peer) => {
+            RoleState::Follower if self.node.leader == Some(peer) => {
                 self.eager_rounds = EAGER_ROUNDS;
                 self.lost_leader = Some(peer);
                 self.lose_leader(Reason::LinkDown(peer), out);
                 let start = self.node.turn_after(peer);
                 out.set_timer(Timer::Deadline, start..=start);
             }
-            Part::Polling(_) => self.settle_poll(false, out),
-            Part::Reign(_) | Part::Follower => {}
+            RoleState::Polling(_) => self.settle_poll(false, out),
+            RoleState::Reign(_) | RoleState::Follower => {}
         }
     }
 
     pub(crate) fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Paxos>) {
-        if matches!(self.part, Part::Follower) {
+        if matches!(self.role_state, RoleState::Follower) {
             self.lose_leader(Reason::LeaderForgotten, out);
             self.set_deadline(out);
         }

@@ -72,9 +72,9 @@ impl Reign {
     }
 }
 
-/// The present part of a node, with the state that only that part has.
+/// The present role of a node, with the state that only this role has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Part {
+pub(crate) enum RoleState {
     Follower,
     Polling(Poll),
     Reign(Box<Reign>),
@@ -86,7 +86,7 @@ pub struct Paxos {
     /// The base. Its promise is the highest ballot promised, by a prepare or by an accept (TI-1); its log is the journal.
     pub(crate) node: Node<Journal>,
     pub(crate) options: Options,
-    pub(crate) part: Part,
+    pub(crate) role_state: RoleState,
     /// The last heartbeat seen, or sent: the weak evidence (TH-6, TH-4).
     pub(crate) heartbeat: Heartbeat,
     /// The number of the last poll (TH-5).
@@ -132,7 +132,7 @@ impl Protocol for Paxos {
         let mut value = Paxos {
             node: Node::new(cluster, promise, journal, snapshot),
             options,
-            part: Part::Follower,
+            role_state: RoleState::Follower,
             heartbeat: Heartbeat::default(),
             poll: 0,
             ballot_seen: Term::ZERO,
@@ -188,8 +188,8 @@ impl Protocol for Paxos {
 
     fn assert_invariants(&self) {
         self.node.assert_invariants();
-        match &self.part {
-            Part::Reign(reign) => {
+        match &self.role_state {
+            RoleState::Reign(reign) => {
                 assert_eq!(reign.ballot, self.node.promise.term, "whoever has promised more leads no more (TH-15)");
                 assert_eq!(reign.promises.ballot(), reign.ballot, "the promises are for this ballot (TI-5)");
                 assert_eq!(reign.proposed.len(), reign.votes.len(), "votes are on what is in flight");
@@ -205,8 +205,8 @@ impl Protocol for Paxos {
                 assert!(first.is_none_or(|first| *first > self.node.commit), "what is committed is not in flight");
                 assert!(self.node.installing.is_none(), "whoever needs a snapshot does not lead");
             }
-            Part::Polling(_) => assert_eq!(self.node.leader, None, "who asks follows nobody"),
-            Part::Follower => assert_ne!(self.node.leader, Some(self.node.me), "only a leader leads"),
+            RoleState::Polling(_) => assert_eq!(self.node.leader, None, "who asks follows nobody"),
+            RoleState::Follower => assert_ne!(self.node.leader, Some(self.node.me), "only a leader leads"),
         }
     }
 }
@@ -215,10 +215,10 @@ impl Paxos {
     // --- Questions. ----------------------------------------------------------------------------------------------
 
     pub(crate) fn role(&self) -> Role {
-        match &self.part {
-            Part::Follower => Role::Follower,
-            Part::Polling(_) => Role::PreCandidate,
-            Part::Reign(reign) => match reign.stage {
+        match &self.role_state {
+            RoleState::Follower => Role::Follower,
+            RoleState::Polling(_) => Role::PreCandidate,
+            RoleState::Reign(reign) => match reign.stage {
                 Stage::Preparing => Role::Candidate,
                 Stage::Recovering => Role::Synchronizing,
                 Stage::Leading => Role::Leader,
@@ -227,15 +227,15 @@ impl Paxos {
     }
 
     pub(crate) fn reign(&self) -> Option<&Reign> {
-        match &self.part {
-            Part::Reign(reign) => Some(reign),
+        match &self.role_state {
+            RoleState::Reign(reign) => Some(reign),
             _ => None,
         }
     }
 
     pub(crate) fn reign_mut(&mut self) -> Option<&mut Reign> {
-        match &mut self.part {
-            Part::Reign(reign) => Some(reign),
+        match &mut self.role_state {
+            RoleState::Reign(reign) => Some(reign),
             _ => None,
         }
     }

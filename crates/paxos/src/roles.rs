@@ -8,13 +8,13 @@
 //!       └───────── a higher ballot; evidence of a leader; no quorum of acknowledgements (TB-1) ─────────────┘
 //! ```
 //!
-//! Each move drops what only the old part has (`leave_part`), announces why, and arms the alarms of the new one.
+//! Each move drops what only the old role has (`leave_role`), announces why, and arms the alarms of the new one.
 //! Source: TRex, "follow", "recover" and "lead"; the rules are those of `docs/protocols/rules`.
 
 use crate::ballot::Promises;
 use crate::low_ball::Poll;
 use crate::message::Message;
-use crate::paxos::{Part, Paxos, Reign, Stage, Timer};
+use crate::paxos::{Paxos, Reign, RoleState, Stage, Timer};
 use crate::peer::Peer;
 use hustings_core::leading::{Leads, Office};
 use hustings_core::{Effects, NodeId, Promise, Reason, Record, RestsOn, Role, Term};
@@ -38,7 +38,7 @@ impl Paxos {
         self.lost_leader = None;
         if self.node.leader != Some(leader) {
             let from = self.role();
-            self.leave_part(out);
+            self.leave_role(out);
             self.node.leader = Some(leader);
             self.announce(from, Reason::LeaderHeard(leader), out);
             self.node.end_transfer(out);
@@ -60,7 +60,7 @@ impl Paxos {
     /// TA-7: promises to the ballot of the values that came with it, and gives up what this node was doing.
     pub(crate) fn give_way_to_accept(&mut self, from: NodeId, ballot: Term, out: &mut Effects<Paxos>) {
         let role = self.role();
-        self.leave_part(out);
+        self.leave_role(out);
         self.promise_to(ballot, out);
         if role != self.role() {
             self.announce(role, Reason::HigherTerm(from), out);
@@ -70,7 +70,7 @@ impl Paxos {
     /// TA-1: promises to a candidate's ballot, and follows nobody until somebody leads in it.
     pub(crate) fn give_way_to_prepare(&mut self, from: NodeId, ballot: Term, out: &mut Effects<Paxos>) {
         let role = self.role();
-        self.leave_part(out);
+        self.leave_role(out);
         self.node.leader = None;
         self.lost_leader = None;
         self.told_polls.clear();
@@ -83,7 +83,7 @@ impl Paxos {
     /// Asks everybody which leader they hear; nothing is promised (TF-1).
     pub(crate) fn become_polling(&mut self, because: Reason, out: &mut Effects<Paxos>) {
         let from = self.role();
-        self.leave_part(out);
+        self.leave_role(out);
         self.poll += 1;
         let is_early = self.lost_leader.is_some() && self.eager_rounds > 0;
         if is_early {
@@ -94,7 +94,7 @@ impl Paxos {
             self.lost_leader = None;
             self.set_deadline(out);
         }
-        self.part = Part::Polling(Poll { id: self.poll, is_early, answers: BTreeMap::new() });
+        self.role_state = RoleState::Polling(Poll { id: self.poll, is_early, answers: BTreeMap::new() });
         if from != self.role() {
             self.announce(from, because, out);
         }
@@ -108,14 +108,14 @@ impl Paxos {
     pub(crate) fn take_over(&mut self, because: Reason, out: &mut Effects<Paxos>) {
         let from = self.role();
         let ballot = self.next_ballot();
-        self.leave_part(out);
+        self.leave_role(out);
         self.node.leader = None;
         self.lost_leader = None;
         self.told_polls.clear();
         self.promise_to(ballot, out);
         let first = self.node.commit + 1;
         let peers = self.node.membership.everyone().map(|peer| (peer, Peer::new()));
-        self.part = Part::Reign(Box::new(Reign {
+        self.role_state = RoleState::Reign(Box::new(Reign {
             ballot,
             stage: Stage::Preparing,
             promises: Promises::new(ballot, first),
@@ -169,7 +169,7 @@ impl Paxos {
     /// TB-1: clears the poll, or the ballot's prepares, accepts and reign, whichever there is.
     pub(crate) fn back_down(&mut self, because: Reason, out: &mut Effects<Paxos>) {
         let from = self.role();
-        self.leave_part(out);
+        self.leave_role(out);
         self.announce(from, because, out);
         self.set_deadline(out);
     }
@@ -179,12 +179,12 @@ impl Paxos {
         self.announce(self.role(), Reason::HigherTerm(NodeId(seen.node())), out);
     }
 
-    /// Drops what only the present part has, and tells those who wait for it.
-    fn leave_part(&mut self, out: &mut Effects<Paxos>) {
-        match std::mem::replace(&mut self.part, Part::Follower) {
-            Part::Follower => {}
-            Part::Polling(_) => out.cancel_timer(Timer::Grace),
-            Part::Reign(reign) => {
+    /// Drops what only the present role has, and tells those who wait for it.
+    fn leave_role(&mut self, out: &mut Effects<Paxos>) {
+        match std::mem::replace(&mut self.role_state, RoleState::Follower) {
+            RoleState::Follower => {}
+            RoleState::Polling(_) => out.cancel_timer(Timer::Grace),
+            RoleState::Reign(reign) => {
                 self.node.leader = self.node.other_leader();
                 for timer in [Timer::Heartbeat, Timer::QuorumCheck] {
                     out.cancel_timer(timer);

@@ -13,7 +13,7 @@
 
 use crate::laboratory::Defect;
 use crate::message::{Message, VoteReply, VoteRequest};
-use crate::raft::{Part, Raft, Timer};
+use crate::raft::{Raft, RoleState, Timer};
 use hustings_core::leading::Replicating;
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
@@ -56,8 +56,8 @@ impl Raft {
     }
 
     pub(crate) fn on_election_alarm(&mut self, out: &mut Effects<Raft>) {
-        assert!(!matches!(self.part, Part::Leader(_)), "a leader's election alarm is cancelled");
-        self.has_lost |= !matches!(self.part, Part::Follower);
+        assert!(!matches!(self.role_state, RoleState::Leader(_)), "a leader's election alarm is cancelled");
+        self.has_lost |= !matches!(self.role_state, RoleState::Follower);
         if self.may_campaign() {
             let because = match self.lost_leader {
                 Some(leader) => Reason::LinkDown(leader),
@@ -103,13 +103,13 @@ impl Raft {
 
     /// A voter is out of reach: if it was the last whose answer was awaited, the next campaign need not wait for it.
     pub(crate) fn on_voter_link_down(&mut self, out: &mut Effects<Raft>) {
-        if matches!(self.part, Part::PreCandidate { .. } | Part::Candidate { .. }) {
+        if matches!(self.role_state, RoleState::PreCandidate { .. } | RoleState::Candidate { .. }) {
             self.hasten_if_all_answered(out);
         }
     }
 
     pub(crate) fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<Raft>) {
-        if matches!(self.part, Part::Leader(_)) {
+        if matches!(self.role_state, RoleState::Leader(_)) {
             return out.reply(ticket, Outcome::Done);
         }
         if !self.may_campaign() {
@@ -121,7 +121,7 @@ impl Raft {
 
     /// The leader hands over (RV-7). Candidates are on their way already; others may not lead.
     pub(crate) fn on_timeout_now(&mut self, from: NodeId, out: &mut Effects<Raft>) {
-        if matches!(self.part, Part::Follower) && self.may_campaign() {
+        if matches!(self.role_state, RoleState::Follower) && self.may_campaign() {
             self.campaign(Campaign::transfer(Reason::Transfer(from)), out);
         }
     }
@@ -150,7 +150,7 @@ impl Raft {
 
     /// All who can answer have answered and that was not enough: after a link-down the next try comes soon.
     fn hasten_if_all_answered(&mut self, out: &mut Effects<Raft>) {
-        let (Part::PreCandidate { tally } | Part::Candidate { tally }) = &self.part else { return };
+        let (RoleState::PreCandidate { tally } | RoleState::Candidate { tally }) = &self.role_state else { return };
         let awaits =
             |voter: NodeId| voter != self.node.me && !self.node.links_down.contains(&voter) && !tally.has_answer(voter);
         if self.eager_campaigns == 0 || self.node.membership.all_voters().any(awaits) {
@@ -164,7 +164,8 @@ impl Raft {
 
     /// Whether this node hears its leader and nobody may disturb it (RV-3); the leader itself may, by a hand-over.
     pub(crate) fn is_sticky_to(&self, request: &VoteRequest) -> bool {
-        let hears_leader = matches!(self.part, Part::Leader(_)) || (self.node.leader.is_some() && self.is_leader_fresh);
+        let hears_leader =
+            matches!(self.role_state, RoleState::Leader(_)) || (self.node.leader.is_some() && self.is_leader_fresh);
         self.options.check_quorum && hears_leader && !request.is_transfer && request.term > self.node.promise.term
     }
 
@@ -207,7 +208,7 @@ impl Raft {
         }
         self.learn_commit(request.commit, out);
         let sticks = self.is_sticky_to(&request);
-        if sticks && !matches!(self.part, Part::Leader(_)) {
+        if sticks && !matches!(self.role_state, RoleState::Leader(_)) {
             self.refused_while_fresh.insert(from, request.clone());
         }
         if !sticks {
@@ -253,7 +254,7 @@ impl Raft {
         }
         self.learn_commit(reply.commit, out);
         let membership = self.node.membership.clone();
-        let Part::PreCandidate { tally } = &mut self.part else { return };
+        let RoleState::PreCandidate { tally } = &mut self.role_state else { return };
         // A voter that refused while it still heard the leader may answer again.
         if reply.is_granted {
             tally.forget_refusal(from);
@@ -263,7 +264,7 @@ impl Raft {
     }
 
     pub(crate) fn settle_pre_vote(&mut self, out: &mut Effects<Raft>) {
-        let Part::PreCandidate { tally } = &self.part else { return };
+        let RoleState::PreCandidate { tally } = &self.role_state else { return };
         match tally.verdict(&self.node.membership) {
             Verdict::Won => {
                 let because = Reason::PollWon(tally.granted());
@@ -288,7 +289,7 @@ impl Raft {
         self.learn_commit(reply.commit, out);
         let membership = self.node.membership.clone();
         let counts_twice = self.has(Defect::CountsDuplicateVotes) && reply.is_granted;
-        let Part::Candidate { tally } = &mut self.part else { return };
+        let RoleState::Candidate { tally } = &mut self.role_state else { return };
         if reply.is_granted {
             tally.forget_refusal(from);
         }
@@ -299,7 +300,7 @@ impl Raft {
             }
         }
         tally.record(from, vote_of(&reply), &membership);
-        let Part::Candidate { tally } = &self.part else { return };
+        let RoleState::Candidate { tally } = &self.role_state else { return };
         match tally.verdict(&self.deciding()) {
             Verdict::Won => {
                 let because = Reason::VoteWon(tally.granted());
@@ -318,13 +319,13 @@ impl Raft {
     /// A non-leader whose log has the committed place fast-forwards; a candidate that thereby learns of a change of
     /// membership steps back, since it asked the wrong voters.
     fn learn_commit(&mut self, commit: hustings_core::Lsn, out: &mut Effects<Raft>) {
-        let leads = matches!(self.part, Part::Leader(_));
+        let leads = matches!(self.role_state, RoleState::Leader(_));
         if leads || commit.index <= self.node.commit || !self.node.log.has(commit) || self.node.installing.is_some() {
             return;
         }
         let before = self.node.membership.clone();
         self.apply_through(commit.index, out);
-        if self.node.membership != before && !matches!(self.part, Part::Follower) {
+        if self.node.membership != before && !matches!(self.role_state, RoleState::Follower) {
             self.become_follower(self.node.promise.term, None, Reason::MembershipPending, out);
         }
     }

@@ -5,7 +5,7 @@
 
 use crate::laboratory::Defect;
 use crate::message::Message;
-use crate::raft::{Part, Raft, Timer};
+use crate::raft::{Raft, RoleState, Timer};
 use hustings_core::leading::{
     Acknowledging, Following, Halves, Haste, InOrder, Leads, Node, Office, Progress, Reading, Replicating,
     SendsToMembers, Welcoming,
@@ -29,15 +29,15 @@ impl Leads for Raft {
     }
 
     fn office(&self) -> Option<&Office<Progress>> {
-        match &self.part {
-            Part::Leader(office) => Some(office),
+        match &self.role_state {
+            RoleState::Leader(office) => Some(office),
             _ => None,
         }
     }
 
     fn split(&mut self) -> Option<Halves<'_, Raft>> {
-        match &mut self.part {
-            Part::Leader(office) => Some((&mut self.node, office)),
+        match &mut self.role_state {
+            RoleState::Leader(office) => Some((&mut self.node, office)),
             _ => None,
         }
     }
@@ -64,7 +64,7 @@ impl Leads for Raft {
         if self.has(Defect::ReadsWithoutQuorum) {
             return out.push(Effect::ReadAt { ticket, index: commit });
         }
-        let Part::Leader(office) = &mut self.part else { return };
+        let RoleState::Leader(office) = &mut self.role_state else { return };
         match office.reads.highest() {
             round if round > 0 && is_stale => office.reads.ask_in(round, ticket, commit),
             _ => office.reads.ask(ticket, commit),

@@ -21,7 +21,7 @@ pub use crate::timer::Timer;
 
 /// The role, with the state that only it has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Part {
+pub(crate) enum RoleState {
     Follower,
     PreCandidate { tally: Tally },
     Candidate { tally: Tally },
@@ -33,7 +33,7 @@ pub(crate) enum Part {
 pub struct Raft {
     pub(crate) node: Node,
     pub(crate) options: Options,
-    pub(crate) part: Part,
+    pub(crate) role_state: RoleState,
     /// Whether the leader was heard within the shortest election timeout.
     pub(crate) is_leader_fresh: bool,
     /// Candidates that were refused a pre-vote only because the leader was fresh: they get another answer when its link drops.
@@ -60,7 +60,7 @@ impl Protocol for Raft {
         let mut raft = Raft {
             node,
             options,
-            part: Part::Follower,
+            role_state: RoleState::Follower,
             is_leader_fresh: false,
             refused_while_fresh: BTreeMap::new(),
             eager_campaigns: 0,
@@ -115,8 +115,8 @@ impl Protocol for Raft {
     fn assert_invariants(&self) {
         self.node.assert_invariants();
         assert!(self.node.log.last().term <= self.node.promise.term, "no entry is of a term beyond the promise");
-        match &self.part {
-            Part::Leader(office) => {
+        match &self.role_state {
+            RoleState::Leader(office) => {
                 assert_eq!(self.node.leader, Some(self.node.me), "a leader follows itself");
                 assert!(
                     self.node.log.last().term == self.node.promise.term,
@@ -128,12 +128,12 @@ impl Protocol for Raft {
                     "nobody matches beyond the leader's log (RI-12)"
                 );
             }
-            Part::Candidate { .. } => {
+            RoleState::Candidate { .. } => {
                 assert_eq!(self.node.promise.vote, Some(self.node.me), "a candidate votes for itself");
                 assert_eq!(self.node.leader, None, "a candidate follows nobody");
             }
-            Part::PreCandidate { .. } => assert_eq!(self.node.leader, None, "a pre-candidate follows nobody"),
-            Part::Follower => assert_ne!(self.node.leader, Some(self.node.me), "only a leader leads"),
+            RoleState::PreCandidate { .. } => assert_eq!(self.node.leader, None, "a pre-candidate follows nobody"),
+            RoleState::Follower => assert_ne!(self.node.leader, Some(self.node.me), "only a leader leads"),
         }
     }
 }
@@ -155,11 +155,11 @@ impl Raft {
     }
 
     pub(crate) fn role(&self) -> Role {
-        match self.part {
-            Part::Follower => Role::Follower,
-            Part::PreCandidate { .. } => Role::PreCandidate,
-            Part::Candidate { .. } => Role::Candidate,
-            Part::Leader(_) => Role::Leader,
+        match self.role_state {
+            RoleState::Follower => Role::Follower,
+            RoleState::PreCandidate { .. } => Role::PreCandidate,
+            RoleState::Candidate { .. } => Role::Candidate,
+            RoleState::Leader(_) => Role::Leader,
         }
     }
 
@@ -180,7 +180,7 @@ impl Raft {
 
     /// Whether this node may campaign (RV-1).
     pub(crate) fn may_campaign(&self) -> bool {
-        self.node.may_lead() && !matches!(self.part, Part::Leader(_))
+        self.node.may_lead() && !matches!(self.role_state, RoleState::Leader(_))
     }
 
     // --- Terms: RT-1 to RT-5. ------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ impl Raft {
             let leader = message.is_from_leader().then_some(from);
             self.become_follower(term, leader, Reason::HigherTerm(from), out);
         } else if message.is_from_leader() {
-            if matches!(self.part, Part::Leader(_)) {
+            if matches!(self.role_state, RoleState::Leader(_)) {
                 // This node leads the term, so a peer that says otherwise lies or is broken; that is no reason to end.
                 return;
             }
@@ -277,8 +277,8 @@ impl Raft {
 
     fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
         self.node.links_down.insert(peer);
-        match &mut self.part {
-            Part::Leader(office) => {
+        match &mut self.role_state {
+            RoleState::Leader(office) => {
                 if let Some(progress) = office.peers.get_mut(&peer) {
                     // Messages in flight are lost (RA-9).
                     progress.become_probe(progress.known.stored + 1);
@@ -292,19 +292,19 @@ impl Raft {
     /// The disk does not answer: a leader gives way while its messages still do (ADR 31).
     fn on_disk_stalled(&mut self, out: &mut Effects<Raft>) {
         self.node.is_disk_stalled = true;
-        match self.part {
-            Part::Leader(_) => self.hand_over_and_follow(Reason::DiskStalled, out),
+        match self.role_state {
+            RoleState::Leader(_) => self.hand_over_and_follow(Reason::DiskStalled, out),
             // Asked while the disk still answered; to win now would be to lead without being able to write.
-            Part::PreCandidate { .. } | Part::Candidate { .. } => {
+            RoleState::PreCandidate { .. } | RoleState::Candidate { .. } => {
                 self.become_follower(self.node.promise.term, None, Reason::DiskStalled, out);
             }
-            Part::Follower => {}
+            RoleState::Follower => {}
         }
     }
 
     fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Raft>) {
         // On leaders and candidates it changes nothing (RQ-2).
-        if matches!(self.part, Part::Follower) && self.node.leader.is_some() {
+        if matches!(self.role_state, RoleState::Follower) && self.node.leader.is_some() {
             self.forget_leader(Reason::LeaderForgotten, out);
         }
         out.reply(ticket, Outcome::Done);

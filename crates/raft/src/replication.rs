@@ -5,7 +5,7 @@
 
 use crate::laboratory::Defect;
 use crate::message::Message;
-use crate::raft::{Part, Raft, Timer};
+use crate::raft::{Raft, RoleState, Timer};
 use hustings_core::leading::{Adopting, Following, HandingOver, Leads, Pace, Portion, Progress, Reading, Replicating};
 use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn, Term};
 
@@ -18,8 +18,8 @@ impl Raft {
     }
 
     pub(crate) fn progress_mut(&mut self, peer: NodeId) -> Option<&mut Progress> {
-        match &mut self.part {
-            Part::Leader(office) => office.peers.get_mut(&peer),
+        match &mut self.role_state {
+            RoleState::Leader(office) => office.peers.get_mut(&peer),
             _ => None,
         }
     }

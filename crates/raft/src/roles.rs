@@ -8,13 +8,13 @@
 //!    └── born, with its promise and log                         no quorum, handed over
 //! ```
 //!
-//! Each move drops what only the old role has (`leave_part`), announces why, and arms the alarms of the new one.
+//! Each move drops what only the old role has (`leave_role`), announces why, and arms the alarms of the new one.
 //! Sources: Raft §5.2; rules RT-3 to RT-5, RV-6 to RV-8 of `docs/protocols/rules`.
 
 use crate::election::{Asks, Campaign};
 use crate::laboratory::Defect;
 use crate::message::{Message, VoteReply};
-use crate::raft::{Part, Raft, Timer};
+use crate::raft::{Raft, RoleState, Timer};
 use hustings_core::leading::{InOrder, Leads, Office, Replicating};
 use hustings_core::tally::Vote;
 use hustings_core::{Effects, Entry, NodeId, Promise, Reason, Record, RestsOn, Role, Tally, Term};
@@ -47,8 +47,8 @@ impl Raft {
         } else {
             self.forget_vote_if_planted();
         }
-        self.leave_part(out);
-        self.part = Part::Follower;
+        self.leave_role(out);
+        self.role_state = RoleState::Follower;
         self.node.leader = leader;
         self.announce(from, because, out);
         self.node.end_transfer(out);
@@ -69,7 +69,7 @@ impl Raft {
 
     /// A leader of this term spoke (RT-5): candidates give up, followers remember it and wait on.
     pub(crate) fn follow(&mut self, leader: NodeId, out: &mut Effects<Raft>) {
-        if self.node.leader == Some(leader) && matches!(self.part, Part::Follower) {
+        if self.node.leader == Some(leader) && matches!(self.role_state, RoleState::Follower) {
             self.hear_leader(out);
         } else {
             self.become_follower(self.node.promise.term, Some(leader), Reason::LeaderHeard(leader), out);
@@ -100,8 +100,8 @@ impl Raft {
         let from = self.role();
         let mut tally = Tally::new();
         tally.record(self.node.me, Vote::Granted, &self.node.membership);
-        self.leave_part(out);
-        self.part = Part::PreCandidate { tally };
+        self.leave_role(out);
+        self.role_state = RoleState::PreCandidate { tally };
         self.node.leader = None;
         self.is_leader_fresh = false;
         self.announce(from, because, out);
@@ -116,8 +116,8 @@ impl Raft {
 
     pub(crate) fn become_candidate(&mut self, campaign: Campaign, out: &mut Effects<Raft>) {
         let from = self.role();
-        self.leave_part(out);
-        self.part = Part::Candidate { tally: Tally::new() };
+        self.leave_role(out);
+        self.role_state = RoleState::Candidate { tally: Tally::new() };
         self.node.leader = None;
         self.is_leader_fresh = false;
         self.enter_term(self.node.promise.term.next(), Some(self.node.me), out);
@@ -142,9 +142,9 @@ impl Raft {
 
     /// The vote is won (RV-8): appends a blank entry of its own, because nothing older commits by counting.
     pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Raft>) {
-        assert!(matches!(self.part, Part::Candidate { .. }), "only a candidate becomes leader (RT-4)");
+        assert!(matches!(self.role_state, RoleState::Candidate { .. }), "only a candidate becomes leader (RT-4)");
         let from = self.role();
-        self.part = Part::Leader(Box::new(Office::elected(&self.node)));
+        self.role_state = RoleState::Leader(Box::new(Office::elected(&self.node)));
         self.node.leader = Some(self.node.me);
         self.has_lost = false;
         self.eager_campaigns = 0;
@@ -163,8 +163,8 @@ impl Raft {
         let from = self.role();
         self.has_lost = true;
         let is_eager = self.eager_campaigns > 0;
-        self.leave_part(out);
-        self.part = Part::Follower;
+        self.leave_role(out);
+        self.role_state = RoleState::Follower;
         self.forget_vote_if_planted();
         self.announce(from, because, out);
         if is_eager {
@@ -176,8 +176,8 @@ impl Raft {
     }
 
     /// Drops what only the present role has, and tells those who wait for it (RT-3).
-    fn leave_part(&mut self, out: &mut Effects<Raft>) {
-        let Part::Leader(office) = std::mem::replace(&mut self.part, Part::Follower) else { return };
+    fn leave_role(&mut self, out: &mut Effects<Raft>) {
+        let RoleState::Leader(office) = std::mem::replace(&mut self.role_state, RoleState::Follower) else { return };
         out.cancel_timer(Timer::Heartbeat);
         out.cancel_timer(Timer::QuorumCheck);
         // The alarm of a hand-over stays: its requester hears how it ended even if nobody leads.

@@ -148,11 +148,11 @@ impl Wire for Message {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Baton {
     node: Node,
-    part: Part,
+    role_state: RoleState,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Part {
+enum RoleState {
     Follower,
     Candidate(Tally),
     Leader(Box<Office<Progress>>),
@@ -196,7 +196,7 @@ impl Protocol for Baton {
 
     fn start(cluster: Cluster, _: Options, recovered: Durable, out: &mut Effects<Baton>) -> Baton {
         let (node, recorded) = Node::recover(cluster, recovered, out);
-        let mut baton = Baton { node, part: Part::Follower };
+        let mut baton = Baton { node, role_state: RoleState::Follower };
         baton.announce(Role::Follower, Reason::Started, out);
         baton.apply_through(recorded, out);
         baton.wait(out);
@@ -237,10 +237,10 @@ impl Protocol for Baton {
     }
 
     fn status(&self) -> Status {
-        let role = match self.part {
-            Part::Follower => Role::Follower,
-            Part::Candidate(_) => Role::Candidate,
-            Part::Leader(_) => Role::Leader,
+        let role = match self.role_state {
+            RoleState::Follower => Role::Follower,
+            RoleState::Candidate(_) => Role::Candidate,
+            RoleState::Leader(_) => Role::Leader,
         };
         self.node.status(role, self.node.leader)
     }
@@ -279,7 +279,7 @@ impl Baton {
         }
         let from = self.status().role;
         self.promise(Promise::vote(self.node.promise.term.next(), self.node.me), out);
-        self.part = Part::Candidate(Tally::new());
+        self.role_state = RoleState::Candidate(Tally::new());
         self.node.leader = None;
         self.announce(from, because, out);
         self.wait(out);
@@ -294,7 +294,7 @@ impl Baton {
         if term > self.node.promise.term {
             self.promise(Promise::without_vote(term), out);
         }
-        if let Part::Leader(office) = std::mem::replace(&mut self.part, Part::Follower) {
+        if let RoleState::Leader(office) = std::mem::replace(&mut self.role_state, RoleState::Follower) {
             out.cancel_timer(Timer::Heartbeat);
             office.reads.refuse_all(out);
         }
@@ -307,7 +307,7 @@ impl Baton {
     fn become_leader(&mut self, because: Reason, out: &mut Effects<Baton>) {
         let (from, last) = (self.status().role, self.node.log.last().index);
         let peers = self.node.membership.everyone().map(|peer| (peer, Progress::new(last))).collect();
-        self.part = Part::Leader(Box::new(Office::new(peers, last, self.node.uncommitted_bytes())));
+        self.role_state = RoleState::Leader(Box::new(Office::new(peers, last, self.node.uncommitted_bytes())));
         self.node.leader = Some(self.node.me);
         self.announce(from, because, out);
         self.node.end_transfer(out);
@@ -385,7 +385,7 @@ impl Baton {
     }
 
     fn on_yes(&mut self, from: NodeId, out: &mut Effects<Baton>) {
-        let Part::Candidate(tally) = &mut self.part else { return };
+        let RoleState::Candidate(tally) = &mut self.role_state else { return };
         tally.record(from, Vote::Granted, &self.node.membership);
         if tally.verdict(&self.node.membership) == Verdict::Won {
             let because = Reason::VoteWon(tally.granted());
@@ -489,11 +489,11 @@ impl Leads for Baton {
     }
 
     fn office(&self) -> Option<&Office<Progress>> {
-        if let Part::Leader(office) = &self.part { Some(office) } else { None }
+        if let RoleState::Leader(office) = &self.role_state { Some(office) } else { None }
     }
 
     fn split(&mut self) -> Option<Halves<'_, Baton>> {
-        if let Part::Leader(office) = &mut self.part { Some((&mut self.node, office)) } else { None }
+        if let RoleState::Leader(office) = &mut self.role_state { Some((&mut self.node, office)) } else { None }
     }
 
     fn send_heartbeats(&mut self, out: &mut Effects<Baton>) {

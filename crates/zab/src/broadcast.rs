@@ -13,7 +13,7 @@
 
 use crate::laboratory::Defect;
 use crate::message::Message;
-use crate::zab::{Part, Timer, Zab};
+use crate::zab::{RoleState, Timer, Zab};
 use hustings_core::leading::{Adopting, HandingOver, Leads, Reading, Replicating};
 use hustings_core::options::Options as _;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn};
@@ -23,8 +23,8 @@ impl Zab {
 
     /// The counter of a zxid: how many entries this epoch has.
     pub fn counter(&self) -> u64 {
-        match &self.part {
-            Part::Leading(leading) => self.node.log.last().index - leading.epoch_start,
+        match &self.role_state {
+            RoleState::Leading(leading) => self.node.log.last().index - leading.epoch_start,
             _ => 0,
         }
     }
@@ -35,8 +35,8 @@ impl Zab {
 
     /// Everybody who is connected, but for this node itself.
     pub(crate) fn learners(&self) -> Vec<NodeId> {
-        match &self.part {
-            Part::Leading(leading) => leading.office.others(self.node.me),
+        match &self.role_state {
+            RoleState::Leading(leading) => leading.office.others(self.node.me),
             _ => Vec::new(),
         }
     }
@@ -72,7 +72,7 @@ impl Zab {
         self.take_entries(entries, out);
         self.on_commit(commit.min(end - later.len() as u64), out);
         self.take_entries(later, out);
-        if matches!(self.part, Part::Following(_)) {
+        if matches!(self.role_state, RoleState::Following(_)) {
             self.acknowledge(from, end, out);
         }
     }
@@ -175,7 +175,7 @@ impl Zab {
 
     /// `[OURS]` Members that are not connected hear that there is a leader, also those that it has never heard of.
     pub(crate) fn invite(&mut self, out: &mut Effects<Zab>) {
-        let Part::Leading(leading) = &self.part else { return };
+        let RoleState::Leading(leading) = &self.role_state else { return };
         let is_stranger = |id: &NodeId| !leading.office.peers.contains_key(id) && !self.node.links_down.contains(id);
         for member in self.node.membership.everyone().filter(is_stranger) {
             self.notify(member, out);
@@ -216,7 +216,7 @@ impl Zab {
     /// let go, as one whose socket timed out.
     pub(crate) fn on_quorum_check(&mut self, out: &mut Effects<Zab>) {
         let (me, last) = (self.node.me, self.node.log.last().index);
-        let Part::Leading(leading) = &mut self.part else { unreachable!("leaving cancels the alarm") };
+        let RoleState::Leading(leading) = &mut self.role_state else { unreachable!("leaving cancels the alarm") };
         let heard = leading.office.heard(&self.node);
         if !self.node.is_quorum(&heard) {
             return self.give_up_leading(heard, out);

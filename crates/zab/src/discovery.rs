@@ -16,7 +16,7 @@ use crate::election::Looking;
 use crate::laboratory::Defect;
 use crate::learner::{Learner, Stage};
 use crate::message::Message;
-use crate::zab::{Part, Phase, Timer, Zab};
+use crate::zab::{Phase, RoleState, Timer, Zab};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Priority, Reason, RestsOn, Term};
@@ -35,7 +35,7 @@ impl Zab {
 
     /// Rule 5: promises the leader's epoch, durably, or goes back to looking.
     pub(crate) fn on_leader_info(&mut self, from: NodeId, epoch: Term, out: &mut Effects<Zab>) {
-        let Part::Following(following) = &mut self.part else { return };
+        let RoleState::Following(following) = &mut self.role_state else { return };
         if following.phase != Phase::Discovery {
             return;
         }
@@ -75,7 +75,7 @@ impl Zab {
     }
 
     pub(crate) fn on_silence(&mut self, out: &mut Effects<Zab>) {
-        assert!(matches!(self.part, Part::Following(_)), "only a follower waits for its leader");
+        assert!(matches!(self.role_state, RoleState::Following(_)), "only a follower waits for its leader");
         self.become_looking(Reason::ElectionTimeout, out);
     }
 
@@ -85,14 +85,14 @@ impl Zab {
         if !self.node.promise.term.may_follow(accepted) {
             return;
         }
-        match &mut self.part {
-            Part::Looking(looking) => {
+        match &mut self.role_state {
+            RoleState::Looking(looking) => {
                 let Looking { callers, .. } = &mut **looking;
                 // It has settled before this node did; it is served as soon as this node agrees.
                 callers.insert(from, (connection, accepted));
             }
-            Part::Following(_) => self.say_goodbye(from, connection, out),
-            Part::Leading(leading) if leading.is_epoch_fixed => {
+            RoleState::Following(_) => self.say_goodbye(from, connection, out),
+            RoleState::Leading(leading) if leading.is_epoch_fixed => {
                 if accepted > self.node.promise.term {
                     // `[OURS]` ZooKeeper's follower can never join this leader again, whose epoch it may not accept. One more
                     // election gathers both.
@@ -101,7 +101,7 @@ impl Zab {
                 self.meet(from, connection, accepted);
                 self.inform(from, out);
             }
-            Part::Leading(_) => {
+            RoleState::Leading(_) => {
                 self.meet(from, connection, accepted);
                 self.fix_epoch(out);
             }
@@ -109,13 +109,13 @@ impl Zab {
     }
 
     pub(crate) fn meet(&mut self, from: NodeId, connection: u64, accepted: Term) {
-        let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader is followed") };
+        let RoleState::Leading(leading) = &mut self.role_state else { unreachable!("only a leader is followed") };
         leading.office.peers.insert(from, Learner::met(connection, accepted));
     }
 
     /// Rule 3: the epoch is fixed as soon as a quorum has come, this node included.
     pub(crate) fn fix_epoch(&mut self, out: &mut Effects<Zab>) {
-        let Part::Leading(leading) = &mut self.part else { return };
+        let RoleState::Leading(leading) = &mut self.role_state else { return };
         let learners = &leading.office.peers;
         let is_quorum = self.node.membership.verdict(|id| Some(learners.contains_key(&id))) == Verdict::Won;
         let skips = self.options.defect == Some(Defect::SkipsDiscovery);
@@ -137,7 +137,7 @@ impl Zab {
         let (epoch, me) = (self.node.promise.term, self.node.me);
         let (current, last) = self.summary();
         let (commit, priority) = (self.node.committed(), self.node.priority);
-        let Part::Leading(leading) = &mut self.part else { return };
+        let RoleState::Leading(leading) = &mut self.role_state else { return };
         let Some(learner) = leading.office.peers.get_mut(&to) else { return };
         learner.stage = Stage::Informed;
         let connection = learner.connection;
@@ -152,7 +152,7 @@ impl Zab {
     pub(crate) fn on_own_promise(&mut self, out: &mut Effects<Zab>) {
         let last = self.node.log.last();
         let me = self.node.me;
-        let Part::Leading(leading) = &mut self.part else { return };
+        let RoleState::Leading(leading) = &mut self.role_state else { return };
         let Some(own) = leading.office.peers.get_mut(&me).filter(|own| own.stage == Stage::Informed) else { return };
         (own.stage, own.has_promised, own.last) = (Stage::Promised, true, last);
         self.count_promises(out);
@@ -178,7 +178,7 @@ impl Zab {
         // The same history is no fresher one, whichever epoch it was established in.
         let is_fresher = (current, last) > own && (last != own.1 || self.options.as_published);
         let ignores = self.has_defect(Defect::IgnoresFresherFollowers) || self.has_defect(Defect::ElectsLongestLog);
-        let Part::Leading(leading) = &mut self.part else { return };
+        let RoleState::Leading(leading) = &mut self.role_state else { return };
         let Some(learner) = leading.office.peers.get_mut(&from).filter(|learner| learner.stage == Stage::Informed)
         else {
             return;
@@ -203,7 +203,7 @@ impl Zab {
     }
 
     fn count_promises(&mut self, out: &mut Effects<Zab>) {
-        let Part::Leading(leading) = &self.part else { return };
+        let RoleState::Leading(leading) = &self.role_state else { return };
         let learners = &leading.office.peers;
         let has_promised = |id: NodeId| learners.get(&id).is_some_and(|learner| learner.has_promised);
         let is_quorum = self.node.membership.verdict(|id| Some(has_promised(id))) == Verdict::Won;
@@ -217,7 +217,7 @@ impl Zab {
 
     /// initLimit has passed: not enough followers came or promised.
     pub(crate) fn on_init_limit(&mut self, out: &mut Effects<Zab>) {
-        let Part::Leading(leading) = &self.part else { unreachable!("leaving cancels the alarm") };
+        let RoleState::Leading(leading) = &self.role_state else { unreachable!("leaving cancels the alarm") };
         let heard = leading.office.peers.keys().copied().collect();
         self.give_up_leading(heard, out);
     }

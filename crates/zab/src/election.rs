@@ -18,7 +18,7 @@
 use crate::laboratory::Defect;
 use crate::message::{Message, Notification};
 use crate::vote::{ServerState, Standing, Vote};
-use crate::zab::{Following, Part, Phase, Timer, Zab};
+use crate::zab::{Following, Phase, RoleState, Timer, Zab};
 use hustings_core::leading::Replicating;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Reason, RestsOn, Term};
@@ -85,14 +85,14 @@ impl Zab {
 
     /// Begins a new round of the same search, since this server's proposal has become untrue.
     pub(crate) fn look_again(&mut self, out: &mut Effects<Zab>) {
-        if matches!(self.part, Part::Looking(_)) {
+        if matches!(self.role_state, RoleState::Looking(_)) {
             self.begin_round(self.own_vote(), out);
         }
     }
 
     pub(crate) fn begin_round(&mut self, proposal: Vote, out: &mut Effects<Zab>) {
         self.round += 1;
-        let Part::Looking(looking) = &mut self.part else { unreachable!("only who looks votes") };
+        let RoleState::Looking(looking) = &mut self.role_state else { unreachable!("only who looks votes") };
         if looking.is_finalizing {
             out.cancel_timer(Timer::Finalize);
         }
@@ -128,10 +128,10 @@ impl Zab {
     // --- Speaking. -----------------------------------------------------------------------------------------------
 
     fn notification(&self) -> Notification {
-        let (state, vote) = match &self.part {
-            Part::Looking(looking) => (ServerState::Looking, looking.proposal),
-            Part::Following(following) => (ServerState::Following, following.vote),
-            Part::Leading(leading) => (ServerState::Leading, leading.vote),
+        let (state, vote) = match &self.role_state {
+            RoleState::Looking(looking) => (ServerState::Looking, looking.proposal),
+            RoleState::Following(following) => (ServerState::Following, following.vote),
+            RoleState::Leading(leading) => (ServerState::Leading, leading.vote),
         };
         Notification { state, vote, round: self.round, commit: self.node.committed(), is_answer: false }
     }
@@ -151,7 +151,7 @@ impl Zab {
     /// Sends the vote to all voters. `[OURS]` And to the one proposed: it may be a voter by a membership that this node
     /// has not heard of, and then it needs this vote.
     fn broadcast_vote(&self, out: &mut Effects<Zab>) {
-        let Part::Looking(looking) = &self.part else { return };
+        let RoleState::Looking(looking) = &self.role_state else { return };
         let proposed = looking.proposal.leader;
         let stranger = (!self.node.membership.is_voter(proposed)).then_some(proposed);
         for id in self.node.membership.all_voters().chain(stranger).filter(|id| *id != self.node.me) {
@@ -163,20 +163,20 @@ impl Zab {
         if self.node.membership.all_voters().count() <= AT_ONCE_MAX {
             return self.broadcast_vote(out);
         }
-        let Part::Looking(looking) = &mut self.part else { return };
+        let RoleState::Looking(looking) = &mut self.role_state else { return };
         if !std::mem::replace(&mut looking.is_about_to_speak, true) {
             out.set_timer(Timer::Speak, self.node.timing.heartbeat / 2..=self.node.timing.heartbeat);
         }
     }
 
     pub(crate) fn on_speak_alarm(&mut self, out: &mut Effects<Zab>) {
-        let Part::Looking(looking) = &mut self.part else { unreachable!("leaving cancels the alarm") };
+        let RoleState::Looking(looking) = &mut self.role_state else { unreachable!("leaving cancels the alarm") };
         looking.is_about_to_speak = false;
         self.broadcast_vote(out);
     }
 
     fn arm_resend(&self, out: &mut Effects<Zab>) {
-        let Part::Looking(looking) = &self.part else { return };
+        let RoleState::Looking(looking) = &self.role_state else { return };
         let wait = (self.node.timing.heartbeat * 2 * (1 << looking.doublings)).min(self.node.timing.election_min);
         out.set_timer(Timer::Resend, wait..=wait * 2);
     }
@@ -184,7 +184,7 @@ impl Zab {
     /// Rule 2: the vote is said again, and the next wait is longer.
     pub(crate) fn on_resend_alarm(&mut self, out: &mut Effects<Zab>) {
         self.give_up_the_unmet(out);
-        let Part::Looking(looking) = &mut self.part else { return };
+        let RoleState::Looking(looking) = &mut self.role_state else { return };
         looking.doublings = (looking.doublings + 1).min(DOUBLINGS_MAX);
         if looking.doublings == GIVES_WAY_DOUBLINGS && std::mem::take(&mut self.gives_way) {
             return self.look_again(out);
@@ -205,7 +205,7 @@ impl Zab {
         let Notification { state, vote, round, commit, is_answer } = notification;
         let wants_answer = !is_answer;
         self.learn_commit(commit, out);
-        let is_looking = matches!(self.part, Part::Looking(_));
+        let is_looking = matches!(self.role_state, RoleState::Looking(_));
         match (is_looking, state) {
             // `[OURS]` It votes for nobody. But the only one left may have lost with its disk's last writes that this node's
             // removal is committed, and then it waits for this node's word.
@@ -235,7 +235,7 @@ impl Zab {
 
     /// A quorum speaks, and nobody names anybody who may lead: there is nobody to give way to.
     fn stop_giving_way_to_nobody(&mut self, out: &mut Effects<Zab>) {
-        let Part::Looking(looking) = &self.part else { return };
+        let RoleState::Looking(looking) = &self.role_state else { return };
         let speaks = |id: NodeId| id == self.node.me || looking.received.contains_key(&id);
         let is_quorum = self.node.membership.verdict(|id| Some(speaks(id))) == Verdict::Won;
         if self.gives_way && is_quorum && !looking.proposal.is_eligible() {
@@ -248,7 +248,9 @@ impl Zab {
     /// so. Even if it wants to lead, the vote that this node gave it is void in that round (rule 5), and so is what this node
     /// says as its follower (rule 10, ZB-5). ZooKeeper's follower finds nobody listening and gives up after five tries.
     fn is_unheard_by(&self, from: NodeId, round: u64) -> bool {
-        let Part::Following(Following { leader, phase: Phase::Discovery, .. }) = &self.part else { return false };
+        let RoleState::Following(Following { leader, phase: Phase::Discovery, .. }) = &self.role_state else {
+            return false;
+        };
         *leader == from && round > self.round
     }
 
@@ -264,7 +266,7 @@ impl Zab {
         }
         let is_known =
             (self.node.membership.is_voter(vote.leader) || knows_more) && !self.node.links_down.contains(&vote.leader);
-        let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
+        let RoleState::Looking(looking) = &mut self.role_state else { unreachable!("asked before") };
         let heard = Heard { state: ServerState::Looking, vote, round };
         looking.settled.remove(&from);
         let is_first = looking.received.insert(from, heard).is_none();
@@ -289,7 +291,7 @@ impl Zab {
     fn on_settled_vote(&mut self, from: NodeId, heard: Heard, out: &mut Effects<Zab>) {
         let (me, round, promised) = (self.node.me, self.round, self.node.promise.term);
         let is_behind = self.is_behind(heard.vote.epoch, heard.vote.last);
-        let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
+        let RoleState::Looking(looking) = &mut self.role_state else { unreachable!("asked before") };
         // Rule 3 has it that strangers do not count, and they do not. But the leader may be one: the membership that this
         // node knows may be an old one.
         if heard.round == round {
@@ -335,7 +337,7 @@ impl Zab {
 
     /// Rule 8: whether a quorum agrees with the proposal, and whether somebody is awaited who might know better.
     pub(crate) fn settle_votes(&mut self, out: &mut Effects<Zab>) {
-        let Part::Looking(looking) = &self.part else { return };
+        let RoleState::Looking(looking) = &self.role_state else { return };
         let proposal = looking.proposal;
         let agrees =
             |id: NodeId| id == self.node.me || looking.received.get(&id).is_some_and(|heard| heard.vote == proposal);
@@ -348,7 +350,7 @@ impl Zab {
         if is_agreed && is_unanimous {
             return self.conclude(proposal, out);
         }
-        let Part::Looking(looking) = &mut self.part else { return };
+        let RoleState::Looking(looking) = &mut self.role_state else { return };
         looking.is_finalizing = is_agreed;
         match (was_finalizing, is_agreed) {
             (false, true) => out.set_timer(Timer::Finalize, self.node.timing.heartbeat..=self.node.timing.heartbeat),
@@ -359,7 +361,7 @@ impl Zab {
 
     /// finalizeWait is over, and nobody sent a better vote.
     pub(crate) fn on_finalize_alarm(&mut self, out: &mut Effects<Zab>) {
-        let Part::Looking(looking) = &mut self.part else { unreachable!("leaving cancels the alarm") };
+        let RoleState::Looking(looking) = &mut self.role_state else { unreachable!("leaving cancels the alarm") };
         looking.is_finalizing = false;
         let proposal = looking.proposal;
         self.conclude(proposal, out);
@@ -375,7 +377,7 @@ impl Zab {
 
     /// Nodes that are known to vote for this leader.
     pub(crate) fn supporters(&self, vote: Vote) -> Vec<NodeId> {
-        let Part::Looking(looking) = &self.part else { return Vec::new() };
+        let RoleState::Looking(looking) = &self.role_state else { return Vec::new() };
         let says = |heard: &Heard| heard.vote.leader == vote.leader;
         let is_one = |id: &NodeId| {
             let is_heard = looking.received.get(id).is_some_and(says) || looking.settled.get(id).is_some_and(says);
@@ -389,7 +391,7 @@ impl Zab {
     /// A server that reaches a quorum again may propose itself, which needs no new round: its vote is a better one (rule 7).
     pub(crate) fn on_link_up_while_looking(&mut self, out: &mut Effects<Zab>) {
         let own = self.own_vote();
-        let Part::Looking(looking) = &mut self.part else { return };
+        let RoleState::Looking(looking) = &mut self.role_state else { return };
         if own.is_better_than(&looking.proposal) {
             looking.proposal = own;
             self.say_changed_vote(out);
@@ -402,7 +404,7 @@ impl Zab {
     /// server proposed has become untrue, itself: without this link it reaches no quorum.
     pub(crate) fn on_link_down_while_looking(&mut self, peer: NodeId, could_lead: bool, out: &mut Effects<Zab>) {
         let (own, may_lead) = (self.own_vote(), self.may_lead());
-        let Part::Looking(looking) = &mut self.part else { return };
+        let RoleState::Looking(looking) = &mut self.role_state else { return };
         looking.received.remove(&peer);
         looking.settled.remove(&peer);
         looking.callers.remove(&peer);
@@ -435,8 +437,8 @@ impl Zab {
 
     /// A committed change removed this node: it follows nobody and asks nobody any more.
     pub(crate) fn retire(&mut self, out: &mut Effects<Zab>) {
-        match self.part {
-            Part::Looking(_) => self.begin_round(self.own_vote(), out),
+        match self.role_state {
+            RoleState::Looking(_) => self.begin_round(self.own_vote(), out),
             _ => self.become_looking(Reason::Removed, out),
         }
     }

@@ -13,7 +13,7 @@
 use crate::laboratory::Defect;
 use crate::learner::Learner;
 use crate::message::Message;
-use crate::zab::{Part, Phase, Timer, Zab};
+use crate::zab::{Phase, RoleState, Timer, Zab};
 use hustings_core::leading::{Adopting, Halves, Haste, InOrder, Leads, Node, Office, Reading, Replicating};
 use hustings_core::{
     Effect, Effects, Log, Lsn, MembershipChange, NodeId, Priority, Reason, Refusal, RestsOn, SnapshotReference, Ticket,
@@ -35,15 +35,17 @@ impl Leads for Zab {
 
     /// The office of a leader that serves; everything with which its epoch began is committed then.
     fn office(&self) -> Option<&Office<Learner>> {
-        match &self.part {
-            Part::Leading(leading) if leading.phase == Phase::Broadcast => Some(&leading.office),
+        match &self.role_state {
+            RoleState::Leading(leading) if leading.phase == Phase::Broadcast => Some(&leading.office),
             _ => None,
         }
     }
 
     fn split(&mut self) -> Option<Halves<'_, Zab>> {
-        match &mut self.part {
-            Part::Leading(leading) if leading.phase == Phase::Broadcast => Some((&mut self.node, &mut leading.office)),
+        match &mut self.role_state {
+            RoleState::Leading(leading) if leading.phase == Phase::Broadcast => {
+                Some((&mut self.node, &mut leading.office))
+            }
             _ => None,
         }
     }
@@ -54,7 +56,7 @@ impl Leads for Zab {
 
     /// The synchronised voter with the longest log, and of several the one with the highest priority; ties go to the largest id.
     fn best_successor(&self) -> Option<NodeId> {
-        let Part::Leading(leading) = &self.part else { return None };
+        let RoleState::Leading(leading) = &self.role_state else { return None };
         let others = self.node.membership.voters.iter().filter(|id| **id != self.node.me);
         let ranked = others.filter_map(|id| {
             let learner = leading.office.peers.get(id).filter(|learner| learner.is_synced())?;
@@ -82,7 +84,7 @@ impl Leads for Zab {
     /// PING, to all who are being synchronised or are. Rests on nothing: it never waits for a disk.
     fn send_heartbeats(&mut self, out: &mut Effects<Zab>) {
         let (epoch, me) = (self.node.promise.term, self.node.me);
-        let Part::Leading(leading) = &self.part else { return };
+        let RoleState::Leading(leading) = &self.role_state else { return };
         let round = leading.office.reads.highest();
         for (to, learner) in leading.office.peers.iter().filter(|(id, learner)| **id != me && learner.is_forwarded()) {
             let connection = learner.connection;
@@ -96,7 +98,7 @@ impl Leads for Zab {
     /// The successor hears of it before it hears that the leader resigned.
     fn tell_successor(&mut self, successor: NodeId, because: Reason, out: &mut Effects<Zab>) {
         let epoch = self.node.promise.term;
-        let Part::Leading(leading) = &self.part else { return };
+        let RoleState::Leading(leading) = &self.role_state else { return };
         if let Some(learner) = leading.office.peers.get(&successor) {
             let handover = Message::Handover { connection: learner.connection, epoch };
             out.send_resting_on(RestsOn::Nothing, successor, handover);
@@ -186,7 +188,7 @@ impl Zab {
         if self.fetching.take_if(|fetching| *fetching == reference).is_none() {
             return;
         }
-        let Part::Following(following) = &self.part else { unreachable!("leaving forgets what is fetched") };
+        let RoleState::Following(following) = &self.role_state else { unreachable!("leaving forgets what is fetched") };
         let (leader, index, membership) = (following.leader, reference.lsn.index, reference.membership.clone());
         self.node.installing = Some(reference.clone());
         self.node.install(reference, out);

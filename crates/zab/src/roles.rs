@@ -9,7 +9,7 @@
 //!    born    └──────── any error, timeout or lost quorum ◄───────────────────────────────────────────────┘
 //! ```
 //!
-//! Each move drops what only the old part has (`leave_part`), announces why, and arms the alarms of the new one.
+//! Each move drops what only the old role has (`leave_role`), announces why, and arms the alarms of the new one.
 //! Sources: the ZAB paper, phases 1 to 3; §5 of `docs/protocols/rules`.
 
 use crate::election::Looking;
@@ -17,7 +17,7 @@ use crate::laboratory::Defect;
 use crate::learner::{Learner, Stage};
 use crate::message::Message;
 use crate::vote::{Standing, Vote};
-use crate::zab::{Following, Leading, Part, Phase, Timer, Zab};
+use crate::zab::{Following, Leading, Phase, RoleState, Timer, Zab};
 use hustings_core::leading::{Adopting, HandingOver, Leads, Office, Replicating};
 use hustings_core::{Effects, NodeId, Priority, Promise, Reason, Record, Term};
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ impl Zab {
     /// Rule 1: a new round, in which this server proposes itself.
     pub(crate) fn become_looking(&mut self, because: Reason, out: &mut Effects<Zab>) {
         let from = self.role();
-        self.leave_part(out);
+        self.leave_role(out);
         self.announce(from, because, out);
         self.begin_round(self.own_vote(), out);
     }
@@ -53,7 +53,7 @@ impl Zab {
     pub(crate) fn hand_over_to(&mut self, successor: NodeId, because: Reason, out: &mut Effects<Zab>) {
         let from = self.role();
         let is_equal = self.has_everything(successor);
-        self.leave_part(out);
+        self.leave_role(out);
         self.announce(from, because, out);
         let own = self.own_vote();
         let its = Vote { leader: successor, standing: Standing::Successor, ..own };
@@ -64,10 +64,10 @@ impl Zab {
         let from = self.role();
         let leader = vote.leader;
         let by = self.supporters(vote);
-        self.leave_part(out);
+        self.leave_role(out);
         self.is_successor = false;
         self.gives_way = false;
-        self.part = Part::Following(Following { leader, phase: Phase::Discovery, vote });
+        self.role_state = RoleState::Following(Following { leader, phase: Phase::Discovery, vote });
         self.announce(from, Reason::Elected { leader, by }, out);
         self.connect(leader, out);
     }
@@ -75,7 +75,9 @@ impl Zab {
     /// Rule 11: this follower serves from now on.
     pub(crate) fn become_serving(&mut self, leader: NodeId, out: &mut Effects<Zab>) {
         let from = self.role();
-        let Part::Following(following) = &mut self.part else { unreachable!("only a follower is told that it serves") };
+        let RoleState::Following(following) = &mut self.role_state else {
+            unreachable!("only a follower is told that it serves")
+        };
         following.phase = Phase::Broadcast;
         self.node.leader = Some(leader);
         self.node.is_caretaker = false;
@@ -87,16 +89,16 @@ impl Zab {
     pub(crate) fn become_leading(&mut self, vote: Vote, out: &mut Effects<Zab>) {
         let from = self.role();
         let by = self.supporters(vote);
-        let callers = match &mut self.part {
-            Part::Looking(looking) => std::mem::take(&mut looking.callers),
+        let callers = match &mut self.role_state {
+            RoleState::Looking(looking) => std::mem::take(&mut looking.callers),
             _ => unreachable!("only who looks is elected"),
         };
-        self.leave_part(out);
+        self.leave_role(out);
         self.is_successor = false;
         let mut own = Learner::met(0, self.node.promise.term);
         let end = self.node.log.last().index;
         own.next = end + 1;
-        self.part = Part::Leading(Box::new(Leading {
+        self.role_state = RoleState::Leading(Box::new(Leading {
             phase: Phase::Discovery,
             is_epoch_fixed: false,
             vote,
@@ -120,7 +122,7 @@ impl Zab {
     pub(crate) fn become_synchronizing(&mut self, by: Vec<NodeId>, out: &mut Effects<Zab>) {
         let from = self.role();
         let (epoch, me, last) = (self.node.promise.term, self.node.me, self.node.log.last().index);
-        let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader counts promises") };
+        let RoleState::Leading(leading) = &mut self.role_state else { unreachable!("only a leader counts promises") };
         leading.phase = Phase::Synchronization;
         leading.epoch_start = last;
         let promised: Vec<NodeId> = leading
@@ -151,7 +153,7 @@ impl Zab {
     pub(crate) fn become_leader(&mut self, by: Vec<NodeId>, out: &mut Effects<Zab>) {
         let from = self.role();
         let (me, epoch, last) = (self.node.me, self.node.promise.term, self.node.log.last().index);
-        let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader is acknowledged") };
+        let RoleState::Leading(leading) = &mut self.role_state else { unreachable!("only a leader is acknowledged") };
         leading.phase = Phase::Broadcast;
         leading.vote.epoch = epoch;
         let synced: Vec<NodeId> =
@@ -171,17 +173,17 @@ impl Zab {
     /// does not propose itself for a while: what it says may reach the others too late, and with the largest id it would be
     /// elected again and again, to come to nothing each time.
     pub(crate) fn give_up_leading(&mut self, heard: Vec<NodeId>, out: &mut Effects<Zab>) {
-        self.gives_way = matches!(&self.part, Part::Leading(leading) if leading.phase != Phase::Broadcast);
+        self.gives_way = matches!(&self.role_state, RoleState::Leading(leading) if leading.phase != Phase::Broadcast);
         self.become_looking(Reason::QuorumLost(heard), out);
     }
 
-    /// Drops what only the present part has, and tells those who depend on it: a connection that ends is ended on both sides.
-    fn leave_part(&mut self, out: &mut Effects<Zab>) {
+    /// Drops what only the present role has, and tells those who depend on it: a connection that ends is ended on both sides.
+    fn leave_role(&mut self, out: &mut Effects<Zab>) {
         self.node.leader = None;
         self.fetching = None;
-        let next = Part::Looking(Box::new(Looking::unborn(self.node.me)));
-        match std::mem::replace(&mut self.part, next) {
-            Part::Looking(looking) => {
+        let next = RoleState::Looking(Box::new(Looking::unborn(self.node.me)));
+        match std::mem::replace(&mut self.role_state, next) {
+            RoleState::Looking(looking) => {
                 out.cancel_timer(Timer::Resend);
                 if looking.is_finalizing {
                     out.cancel_timer(Timer::Finalize);
@@ -193,7 +195,7 @@ impl Zab {
                     self.say_goodbye(caller, connection, out);
                 }
             }
-            Part::Following(following) => {
+            RoleState::Following(following) => {
                 let Vote { epoch, last, .. } = following.vote;
                 let must_never = self.node.priority == Priority::Never;
                 if following.phase != Phase::Broadcast && must_never && self.is_behind(epoch, last) {
@@ -203,7 +205,7 @@ impl Zab {
                 out.cancel_timer(Timer::Silence);
                 self.say_goodbye(following.leader, self.connection, out);
             }
-            Part::Leading(leading) => {
+            RoleState::Leading(leading) => {
                 out.cancel_timer(Timer::InitLimit);
                 out.cancel_timer(Timer::Ping);
                 out.cancel_timer(Timer::QuorumCheck);

@@ -1,6 +1,6 @@
 //! Events from outside the ensemble: links that come and go, the disk, administrators.
 
-use crate::zab::{Part, Zab};
+use crate::zab::{RoleState, Zab};
 use hustings_core::leading::Leads;
 use hustings_core::{Effects, NodeId, Outcome, Reason, Refusal, Ticket};
 
@@ -30,11 +30,13 @@ impl Zab {
         let could_lead = self.may_lead();
         self.unmet.remove(&peer);
         self.node.links_down.insert(peer);
-        match &mut self.part {
-            Part::Looking(_) => self.on_link_down_while_looking(peer, could_lead, out),
-            Part::Following(following) if following.leader == peer => self.become_looking(Reason::LinkDown(peer), out),
-            Part::Following(_) => {}
-            Part::Leading(leading) => {
+        match &mut self.role_state {
+            RoleState::Looking(_) => self.on_link_down_while_looking(peer, could_lead, out),
+            RoleState::Following(following) if following.leader == peer => {
+                self.become_looking(Reason::LinkDown(peer), out)
+            }
+            RoleState::Following(_) => {}
+            RoleState::Leading(leading) => {
                 leading.office.peers.remove(&peer);
             }
         }
@@ -62,7 +64,7 @@ impl Zab {
         if !self.may_lead() {
             return out.refuse(ticket, Refusal::BadTransferee(self.node.me));
         }
-        if matches!(self.part, Part::Following(_)) {
+        if matches!(self.role_state, RoleState::Following(_)) {
             self.become_looking(Reason::Asked, out);
         }
         out.reply(ticket, Outcome::Done);
@@ -70,7 +72,7 @@ impl Zab {
 
     pub(crate) fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Zab>) {
         // On leaders and on those who look it changes nothing.
-        if matches!(self.part, Part::Following(_)) && self.node.leader.is_some() {
+        if matches!(self.role_state, RoleState::Following(_)) && self.node.leader.is_some() {
             self.become_looking(Reason::LeaderForgotten, out);
         }
         out.reply(ticket, Outcome::Done);

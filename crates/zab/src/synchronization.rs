@@ -20,7 +20,7 @@
 use crate::laboratory::Defect;
 use crate::learner::Stage;
 use crate::message::Message;
-use crate::zab::{Part, Phase, Zab};
+use crate::zab::{Phase, RoleState, Zab};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn};
@@ -31,7 +31,7 @@ impl Zab {
     /// Rules 1 to 5: sends this follower what it needs: DIFF, TRUNC or SNAP, then entries.
     pub(crate) fn synchronize(&mut self, to: NodeId, out: &mut Effects<Zab>) {
         let (epoch, end) = (self.node.promise.term, self.node.log.last().index);
-        let Part::Leading(leading) = &mut self.part else { return };
+        let RoleState::Leading(leading) = &mut self.role_state else { return };
         let Some(learner) = leading.office.peers.get_mut(&to) else { return };
         let (connection, last) = (learner.connection, learner.last);
         learner.stage = Stage::Syncing { end };
@@ -54,7 +54,7 @@ impl Zab {
     pub(crate) fn serve(&mut self, to: NodeId, out: &mut Effects<Zab>) {
         let (epoch, commit, limits, me) = (self.node.promise.term, self.node.commit, self.node.limits, self.node.me);
         loop {
-            let Part::Leading(leading) = &mut self.part else { return };
+            let RoleState::Leading(leading) = &mut self.role_state else { return };
             let Some(learner) = leading.office.peers.get_mut(&to) else { return };
             if to == me || !learner.is_forwarded() || learner.fetching.is_some() {
                 return;
@@ -85,7 +85,7 @@ impl Zab {
     /// Rule 10: a learner holds the leader's history; with a quorum of them the leader serves.
     pub(crate) fn on_ack_new_leader(&mut self, from: NodeId, index: u64, out: &mut Effects<Zab>) {
         let last = self.node.log.last().index;
-        let Part::Leading(leading) = &mut self.part else { return };
+        let RoleState::Leading(leading) = &mut self.role_state else { return };
         let Some(learner) = leading.office.peers.get_mut(&from) else { return };
         if learner.stage != Stage::Told || index > last {
             return;
@@ -103,7 +103,7 @@ impl Zab {
     }
 
     fn count_synced(&mut self, out: &mut Effects<Zab>) {
-        let Part::Leading(leading) = &self.part else { return };
+        let RoleState::Leading(leading) = &self.role_state else { return };
         let learners = &leading.office.peers;
         let is_synced = |id: NodeId| learners.get(&id).is_some_and(|learner| learner.is_synced());
         if self.node.membership.verdict(|id| Some(is_synced(id))) == Verdict::Won && is_synced(self.node.me) {
@@ -114,7 +114,7 @@ impl Zab {
 
     pub(crate) fn tell_up_to_date(&mut self, to: NodeId, out: &mut Effects<Zab>) {
         let (epoch, commit, me) = (self.node.promise.term, self.node.commit, self.node.me);
-        let Part::Leading(leading) = &mut self.part else { return };
+        let RoleState::Leading(leading) = &mut self.role_state else { return };
         let Some(learner) = leading.office.peers.get_mut(&to).filter(|_| to != me) else { return };
         let commit = commit.min(learner.next - 1);
         learner.told_commit = learner.told_commit.max(commit);
@@ -125,7 +125,7 @@ impl Zab {
     // --- The follower. -------------------------------------------------------------------------------------------
 
     pub(crate) fn is_synchronizing(&self) -> bool {
-        matches!(&self.part, Part::Following(following) if following.phase == Phase::Synchronization)
+        matches!(&self.role_state, RoleState::Following(following) if following.phase == Phase::Synchronization)
     }
 
     /// Does nothing: this log is a beginning of the leader's.
@@ -154,7 +154,7 @@ impl Zab {
             return;
         }
         self.establish(epoch, out);
-        if let Part::Following(following) = &mut self.part {
+        if let RoleState::Following(following) = &mut self.role_state {
             following.vote.epoch = epoch;
         }
         let ack = Message::AckNewLeader { connection, epoch, index };
@@ -164,7 +164,7 @@ impl Zab {
 
     /// Rule 11: the leader serves, and so does this follower.
     pub(crate) fn on_up_to_date(&mut self, from: NodeId, commit: u64, out: &mut Effects<Zab>) {
-        if !matches!(self.part, Part::Following(_)) {
+        if !matches!(self.role_state, RoleState::Following(_)) {
             return;
         }
         self.become_serving(from, out);

@@ -54,9 +54,9 @@ pub(crate) struct Leading {
     pub(crate) epoch_start: u64,
 }
 
-/// The present part of a node, with the state that only that part has.
+/// The present role of a node, with the state that only this role has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Part {
+pub(crate) enum RoleState {
     Looking(Box<Looking>),
     Following(Following),
     Leading(Box<Leading>),
@@ -71,7 +71,7 @@ pub struct Zab {
     pub(crate) options: Options,
     /// currentEpoch as it is on disk: the epoch of the last leader whose NEWLEADER was accepted.
     pub(crate) established: Term,
-    pub(crate) part: Part,
+    pub(crate) role_state: RoleState,
     /// The logical clock of elections, from 0 in each life.
     pub(crate) round: u64,
     /// The number of the last connection to a leader in this life.
@@ -105,7 +105,7 @@ impl Protocol for Zab {
         let mut value = Zab {
             options,
             established,
-            part: Part::Looking(Box::new(Looking::unborn(node.me))),
+            role_state: RoleState::Looking(Box::new(Looking::unborn(node.me))),
             node,
             round: 0,
             connection: 0,
@@ -172,8 +172,8 @@ impl Protocol for Zab {
             self.node.promise.term >= self.current_epoch(),
             "acceptedEpoch >= currentEpoch >= epoch of the last zxid (Z8)"
         );
-        match &self.part {
-            Part::Leading(leading) => {
+        match &self.role_state {
+            RoleState::Leading(leading) => {
                 assert!(leading.office.peers.contains_key(&self.node.me), "a leader counts itself");
                 leading.office.peers.values().for_each(Learner::assert_invariants);
                 let last = self.node.log.last().index;
@@ -189,11 +189,11 @@ impl Protocol for Zab {
                 );
                 assert!(!serves || self.established == self.node.promise.term, "a leader serves in its own epoch");
             }
-            Part::Following(following) => {
+            RoleState::Following(following) => {
                 assert!(following.leader != self.node.me, "nobody follows itself");
                 assert!(self.node.leader != Some(self.node.me), "only a leader leads");
             }
-            Part::Looking(_) => assert_eq!(self.node.leader, None, "who looks has no leader"),
+            RoleState::Looking(_) => assert_eq!(self.node.leader, None, "who looks has no leader"),
         }
     }
 }
@@ -202,10 +202,10 @@ impl Zab {
     // --- Questions. ----------------------------------------------------------------------------------------------
 
     pub(crate) fn role(&self) -> Role {
-        match &self.part {
-            Part::Looking(_) if self.node.membership.is_voter(self.node.me) => Role::Candidate,
-            Part::Looking(_) | Part::Following(_) => Role::Follower,
-            Part::Leading(leading) => match leading.phase {
+        match &self.role_state {
+            RoleState::Looking(_) if self.node.membership.is_voter(self.node.me) => Role::Candidate,
+            RoleState::Looking(_) | RoleState::Following(_) => Role::Follower,
+            RoleState::Leading(leading) => match leading.phase {
                 Phase::Discovery => Role::Candidate,
                 Phase::Synchronization => Role::Synchronizing,
                 Phase::Broadcast => Role::Leader,
@@ -225,33 +225,33 @@ impl Zab {
 
     /// The phase, unless this node looks for a leader.
     pub fn phase(&self) -> Option<Phase> {
-        match &self.part {
-            Part::Looking(_) => None,
-            Part::Following(following) => Some(following.phase),
-            Part::Leading(leading) => Some(leading.phase),
+        match &self.role_state {
+            RoleState::Looking(_) => None,
+            RoleState::Following(following) => Some(following.phase),
+            RoleState::Leading(leading) => Some(leading.phase),
         }
     }
 
     /// The leader that this node has settled to follow, whether or not that one serves already.
     pub fn chosen(&self) -> Option<NodeId> {
-        match &self.part {
-            Part::Looking(_) => None,
-            Part::Following(following) => Some(following.leader),
-            Part::Leading(_) => Some(self.node.me),
+        match &self.role_state {
+            RoleState::Looking(_) => None,
+            RoleState::Following(following) => Some(following.leader),
+            RoleState::Leading(_) => Some(self.node.me),
         }
     }
 
     /// This leader's state of `peer`; `None` unless this node leads and the peer follows it.
     pub fn learner(&self, peer: NodeId) -> Option<&Learner> {
-        match &self.part {
-            Part::Leading(leading) => leading.office.peers.get(&peer),
+        match &self.role_state {
+            RoleState::Leading(leading) => leading.office.peers.get(&peer),
             _ => None,
         }
     }
 
     pub(crate) fn learner_mut(&mut self, peer: NodeId) -> Option<&mut Learner> {
-        match &mut self.part {
-            Part::Leading(leading) => leading.office.peers.get_mut(&peer),
+        match &mut self.role_state {
+            RoleState::Leading(leading) => leading.office.peers.get_mut(&peer),
             _ => None,
         }
     }
@@ -271,12 +271,12 @@ impl Zab {
     }
 
     pub(crate) fn is_leading(&self) -> bool {
-        matches!(self.part, Part::Leading(_))
+        matches!(self.role_state, RoleState::Leading(_))
     }
 
     /// Whether this node is an established leader.
     pub(crate) fn is_serving(&self) -> bool {
-        matches!(&self.part, Part::Leading(leading) if leading.phase == Phase::Broadcast)
+        matches!(&self.role_state, RoleState::Leading(leading) if leading.phase == Phase::Broadcast)
     }
 
     /// Whether this node may lead: also connected to a quorum, and fetching nothing.
@@ -338,7 +338,7 @@ impl Zab {
 
     /// Takes a message of the leader, if it is of the present connection.
     fn on_leader_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Zab>) {
-        let Part::Following(following) = &self.part else { return };
+        let RoleState::Following(following) = &self.role_state else { return };
         if following.leader != from || message.connection() != Some(self.connection) {
             return;
         }
@@ -368,7 +368,7 @@ impl Zab {
 
     fn on_learner_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Zab>) {
         let epoch = self.node.promise.term;
-        let Part::Leading(leading) = &mut self.part else { return };
+        let RoleState::Leading(leading) = &mut self.role_state else { return };
         let Some(learner) = leading.office.peers.get_mut(&from) else { return };
         if Some(learner.connection) != message.connection() || message.epoch() != Some(epoch) {
             return;
@@ -397,15 +397,15 @@ impl Zab {
 
     /// The other side ended the connection.
     fn on_goodbye(&mut self, from: NodeId, number: u64, out: &mut Effects<Zab>) {
-        match &mut self.part {
-            Part::Looking(looking) => {
+        match &mut self.role_state {
+            RoleState::Looking(looking) => {
                 looking.callers.remove(&from);
             }
-            Part::Following(following) if following.leader == from && self.connection == number => {
+            RoleState::Following(following) if following.leader == from && self.connection == number => {
                 self.become_looking(Reason::LeaderResigned(from), out)
             }
-            Part::Following(_) => {}
-            Part::Leading(leading) => {
+            RoleState::Following(_) => {}
+            RoleState::Leading(leading) => {
                 if leading.office.peers.get(&from).is_some_and(|learner| learner.connection == number) {
                     leading.office.peers.remove(&from);
                 }
