@@ -1,7 +1,7 @@
 //! The part that every host runs: a protocol beside a state machine, [`Replica`].
 //!
 //! The replica owns what all protocols need and none should write again: the gate that holds effects back until the records they rest on
-//! are durable ([`gate`]), tickets and forwarding to the leader ([`proposals`]), recognition of second copies ([`sessions`]), the clock of
+//! are durable ([`gate`]), tickets and forwarding to the leader ([`proposals`]), recognition of second copies ([`applied_requests`]), the clock of
 //! leases ([`clock`]), read barriers ([`reads`]), snapshots ([`snapshots`]), and the version of the rules by which entries are applied
 //! ([`versions`]). It is a plain value like the protocol inside: an [`Event`] goes in, [`Action`]s come out, and the host does them.
 //!
@@ -13,6 +13,7 @@
 //!
 //! What to read next: `crates/node`, the host that does the actions for real.
 
+pub mod applied_requests;
 pub mod backlog;
 pub mod clock;
 pub mod digests;
@@ -22,7 +23,6 @@ pub mod message;
 pub mod proposals;
 pub mod reads;
 pub mod replicated;
-pub mod sessions;
 pub mod snapshots;
 pub mod state_machine;
 pub mod versions;
@@ -33,6 +33,7 @@ use crate::{
     Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status,
     Timing, Transition,
 };
+use applied_requests::AppliedRequests;
 use backlog::Backlog;
 use bytes::Bytes;
 use clock::Clock;
@@ -41,7 +42,6 @@ use gate::{Gate, Gated};
 pub use message::ReplicaMessage;
 use proposals::Proposals;
 use reads::Reads;
-use sessions::Sessions;
 use snapshots::Snapshots;
 pub use snapshots::{Policy, ReplicaState, SnapshotContents};
 use std::collections::VecDeque;
@@ -71,7 +71,7 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     timing: Timing,
     protocol: P,
     machine: S,
-    sessions: Sessions,
+    applied_requests: AppliedRequests,
     gate: Gate<P>,
     backlog: Backlog,
     applied: Lsn,
@@ -92,7 +92,7 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     own_messages: VecDeque<P::Message>,
     /// The leader changed in this step; acted upon once the step's own effects are carried out, for the same reason.
     is_leader_news: bool,
-    /// Numbers pile up above a gap in this node's session; seen to at the end of the step.
+    /// Numbers pile up above a gap in what was applied of this life; seen to at the end of the step.
     is_settling: bool,
     /// A planted defect, in the laboratory.
     defect: Option<Defect>,
@@ -133,7 +133,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// A replica at birth or rebirth; the first actions go to `out`.
     pub fn start(birth: Birth<P, S>, out: &mut Vec<Action<P, S>>) -> Replica<P, S> {
         let Birth { cluster, options, recovered, mut machine, state, incarnation, policy, can } = birth;
-        let ReplicaState { sessions, clock, version } = state;
+        let ReplicaState { applied_requests, clock, version } = state;
         let reference = recovered.snapshot.clone();
         let (applied, membership) = match &reference {
             Some(reference) => (reference.lsn, reference.membership.clone()),
@@ -150,7 +150,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             timing,
             protocol,
             machine,
-            sessions,
+            applied_requests,
             gate: Gate::new(),
             backlog: Backlog::new(policy.slice_cost.max(1)),
             applied,
@@ -314,8 +314,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     /// Proposals that were applied, for inspection.
-    pub fn sessions(&self) -> &Sessions {
-        &self.sessions
+    pub fn applied_requests(&self) -> &AppliedRequests {
+        &self.applied_requests
     }
 
     /// Proposals of this node's clients that have no outcome yet.
@@ -401,7 +401,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             if std::mem::take(&mut self.is_leader_news) {
                 self.on_leader_changed(out);
             } else if std::mem::take(&mut self.is_settling) {
-                self.settle_session(out);
+                self.settle_requests(out);
             } else if let Some(message) = self.own_messages.pop_front() {
                 self.feed(Input::Message { from: self.me, message }, out);
             } else {
@@ -441,13 +441,13 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             self.proposals.on_forward_applied(&origin);
         }
         match kind {
-            EntryKind::Command if self.sessions.admit(origin) => {
+            EntryKind::Command if self.applied_requests.admit(origin) => {
                 let response = self.machine.apply(lsn, &payload);
                 self.backlog.spend(self.machine.last_cost());
                 if mine && self.proposals.take(origin.sequence) {
                     out.push(Action::Applied { request: origin.sequence, lsn, response });
                 }
-                self.is_settling |= mine && self.sessions.has_gap(self.me, self.incarnation);
+                self.is_settling |= mine && self.applied_requests.has_gap(self.me, self.incarnation);
             }
             EntryKind::Command => {
                 // A second copy, or one so old that it cannot be told from one: its first outcome stands, if anybody
@@ -466,7 +466,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 self.on_raise(&payload, out);
                 self.on_compare_applied(&payload, out);
             }
-            EntryKind::Blank => self.sessions.on_blank(origin, &payload),
+            EntryKind::Blank => self.applied_requests.on_blank(origin, &payload),
             EntryKind::Protocol => {}
         }
     }

@@ -7,8 +7,8 @@ mod support;
 
 use bytes::Bytes;
 use hustings_core::replica::ReplicaMessage;
+use hustings_core::replica::applied_requests::settled;
 use hustings_core::replica::message::{ForwardedRequest, Position};
-use hustings_core::replica::sessions::settled;
 use hustings_core::{
     EntryKind, Membership, MembershipChange, MembershipRefusal, NodeId, Record, Refusal, SnapshotReference, Wire,
 };

@@ -286,7 +286,7 @@ fn open(
     Ok((store.stream(reference)?, file))
 }
 
-/// The state machine and sessions inside a stored snapshot.
+/// The state machine and the applied requests inside a stored snapshot.
 pub(crate) fn load<S: StateMachine>(
     store: &SnapshotStore,
     reference: &SnapshotReference,

@@ -163,7 +163,7 @@ fn a_lost_proposal_costs_no_later_snapshot_anything() {
     hosts.bag.clear();
     hosts.step(2, hustings_core::replica::Event::Abandon(lost));
     let remembered = |hosts: &Hosts, id| -> usize {
-        hosts.host(id).replica.sessions().to_parts().map(|(_, _, _, above)| above.len()).sum()
+        hosts.host(id).replica.applied_requests().to_parts().map(|(_, _, _, above)| above.len()).sum()
     };
     let write = |hosts: &mut Hosts, leader| {
         for number in 0..1_000 {

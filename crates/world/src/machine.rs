@@ -8,7 +8,7 @@ use crate::settings::DiskPace;
 use crate::world::EventKind;
 use hustings_core::laboratory::Defect;
 use hustings_core::replica::ReplicaState;
-use hustings_core::replica::sessions::Sessions;
+use hustings_core::replica::applied_requests::AppliedRequests;
 use hustings_core::replica::{Alarm, Birth, RecordNumber, Replica, SnapshotContents};
 use hustings_core::{Cluster, ClusterId, Durable, Lsn, Membership, NodeId, Protocol, Record, SnapshotReference};
 use hustings_wal::{Identity, Options, Preparation, SimulatedDisk, SnapshotStore, Wal};
@@ -54,7 +54,7 @@ pub struct Plants {
     /// A life has the number of the one before: its proposals look like copies of older ones.
     pub reuses_incarnation: bool,
     /// The proposals that are already applied are forgotten at every restart.
-    pub forgets_sessions: bool,
+    pub forgets_applied_requests: bool,
     /// A watcher whose start has been compacted goes on one revision later than it is told.
     pub drops_watch_event: bool,
     /// A call that finds its client's key in a queue takes it over without writing it, and one that is given up removes the key
@@ -217,8 +217,8 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             Some(reference) => load(&store, reference)?,
             None => (Digested::default(), ReplicaState::default()),
         };
-        if self.plants.forgets_sessions {
-            state.sessions = Sessions::new();
+        if self.plants.forgets_applied_requests {
+            state.applied_requests = AppliedRequests::new();
         }
         self.wal = Some(wal);
         self.store = Some(store);
@@ -291,7 +291,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
     }
 }
 
-/// The state machine and the sessions inside a stored snapshot.
+/// The state machine and the applied requests inside a stored snapshot.
 pub(crate) fn load<S: Service>(
     store: &SnapshotStore,
     reference: &SnapshotReference,

@@ -22,7 +22,7 @@ impl Plants {
         "swallows-sync-errors",
         "drops-tail",
         "reuses-incarnation",
-        "forgets-sessions",
+        "forgets-applied-requests",
         "drops-watch-event",
         "adopts-without-trace",
     ];
@@ -38,7 +38,7 @@ impl Plants {
             "swallows-sync-errors" => Plants { swallows_sync_errors: true, ..none },
             "drops-tail" => Plants { drops_tail: true, ..none },
             "reuses-incarnation" => Plants { reuses_incarnation: true, ..none },
-            "forgets-sessions" => Plants { forgets_sessions: true, ..none },
+            "forgets-applied-requests" => Plants { forgets_applied_requests: true, ..none },
             "drops-watch-event" => Plants { drops_watch_event: true, ..none },
             "adopts-without-trace" => Plants { adopts_without_trace: true, ..none },
             _ if let Some(defect) = name.strip_prefix("candidate-") => {

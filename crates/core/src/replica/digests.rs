@@ -65,7 +65,7 @@ impl<S: StateMachine> SnapshotContents<S> {
         let ApplyVersion(version) = self.state.version;
         digest.write_number(u64::from(version));
         digest.write_number(self.state.clock.micros);
-        for (node, incarnation, through, above) in self.state.sessions.to_parts() {
+        for (node, incarnation, through, above) in self.state.applied_requests.to_parts() {
             [node, incarnation, through].into_iter().chain(above).for_each(|number| digest.write_number(number));
         }
         digest.write_number(S::digest(&self.view));

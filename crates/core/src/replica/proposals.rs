@@ -3,11 +3,11 @@
 //! A node answers its own clients when *it* applies their entries, whoever appended them; so a forwarded proposal needs
 //! no answer but a refusal. Commands may be sent again, to the next leader or to the same, since second copies are
 //! recognised: by the leader that appended the first, before they cost a place in the log, and by every member that
-//! applies both ([`super::sessions`]). Changes of membership cannot be told apart by the protocol that interprets them:
+//! applies both ([`super::applied_requests`]). Changes of membership cannot be told apart by the protocol that interprets them:
 //! they are never sent again and end unknown.
 
+use super::applied_requests::settled;
 use super::message::ForwardedRequest;
-use super::sessions::settled;
 use super::{Action, Alarm, Replica, ReplicaMessage, Request, RequestId};
 use crate::protocol::{Protocol, Refusal};
 use crate::{EntryKind, NodeId, Origin, Role, StateMachine};
@@ -92,7 +92,7 @@ impl Proposals {
         self.outstanding.remove(&id);
     }
 
-    /// A forwarded command is applied: from now on its copies are known by the sessions.
+    /// A forwarded command is applied: from now on its copies are known by the table of applied requests.
     pub(super) fn on_forward_applied(&mut self, origin: &Origin) {
         self.forwarded.remove(origin);
     }
@@ -100,7 +100,7 @@ impl Proposals {
     /// A forwarded proposal was not appended after all: it may come again, or never may.
     pub(super) fn on_forward_refused(&mut self, origin: Origin, refusal: &Refusal) {
         self.forwarded.remove(&origin);
-        // Settlings of a session all have the number 0, and are nobody's: a later one may be taken.
+        // Settlings of one life all have the number 0, and are nobody's: a later one may be taken.
         if origin.sequence > 0 && !passes(refusal) {
             self.refused.remember(origin, refusal.clone());
         }
@@ -193,7 +193,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 continue;
             }
             let is_copy = match kind {
-                EntryKind::Command => self.sessions.contains(origin) || !self.proposals.forwarded.insert(origin),
+                EntryKind::Command => {
+                    self.applied_requests.contains(origin) || !self.proposals.forwarded.insert(origin)
+                }
                 EntryKind::Membership => !self.proposals.forwarded.insert(origin),
                 EntryKind::Blank | EntryKind::Protocol => false,
             };
@@ -209,11 +211,11 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// Says in the log that this node waits for nothing below its oldest proposal any more, so that all forget the gap which a
     /// lost one left. Numbered 0, which is no proposal: nobody waits for it, and a refusal of it concerns nobody. If this entry is
     /// lost, the next one does the same, once as many proposals again have been applied.
-    pub(super) fn settle_session(&mut self, out: &mut Vec<Action<P, S>>) {
+    pub(super) fn settle_requests(&mut self, out: &mut Vec<Action<P, S>>) {
         let oldest = self.proposals.outstanding.keys().next().copied().unwrap_or(self.proposals.next);
         let (node, incarnation, sequence) = (self.me, self.incarnation, 0);
         let through = oldest - 1;
-        if self.sessions.through(node, incarnation) >= through {
+        if self.applied_requests.through(node, incarnation) >= through {
             // A proposal that is missing is still waited for.
             return;
         }
@@ -320,9 +322,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// A command that this node applied and still waits for was too old to be told from a copy. A leader drops it for the same
     /// reason, so sending it again would never end.
     fn end_those_too_old(&mut self, out: &mut Vec<Action<P, S>>) {
-        let (node, incarnation, sessions) = (self.me, self.incarnation, &self.sessions);
+        let (node, incarnation, applied_requests) = (self.me, self.incarnation, &self.applied_requests);
         let is_over = |sequence: RequestId, waiting: &Outstanding| {
-            waiting.kind == EntryKind::Command && sessions.contains(Origin { node, incarnation, sequence })
+            waiting.kind == EntryKind::Command && applied_requests.contains(Origin { node, incarnation, sequence })
         };
         self.proposals.outstanding.retain(|request, waiting| {
             let is_over = is_over(*request, waiting);
@@ -339,7 +341,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let (node, incarnation) = (self.me, self.incarnation);
         let is_in_it = |sequence: RequestId, waiting: &Outstanding| match waiting.kind {
             EntryKind::Membership => waiting.attempts > 0,
-            _ => self.sessions.contains(Origin { node, incarnation, sequence }),
+            _ => self.applied_requests.contains(Origin { node, incarnation, sequence }),
         };
         let outstanding = self.proposals.outstanding.iter();
         let ended: Vec<RequestId> =

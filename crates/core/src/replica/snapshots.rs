@@ -10,9 +10,9 @@
 //!    follower: host verifies, syncs ──► Input::SnapshotReady ──► Persist(Snapshot), Restore
 //! ```
 
+use super::applied_requests::{ABOVE_MAX, AppliedRequests};
 use super::backlog::SLICE_COST;
 use super::clock::LogTime;
-use super::sessions::{ABOVE_MAX, Sessions};
 use super::{Action, Alarm, ApplyVersion, Replica, ReplicaMessage};
 use crate::laboratory::Defect;
 use crate::protocol::{Input, Protocol};
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-/// First word of a snapshot that has the log's clock; those of format 1 begin with the number of sessions, which is small.
+/// First word of a snapshot that has the log's clock; those of format 1 begin with the number of origins, which is small.
 const WITH_CLOCK: u32 = u32::MAX;
 
 /// First word of a snapshot that has an apply version above the first, before its clock. A build that knows of no
@@ -53,7 +53,7 @@ impl Default for Policy {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ReplicaState {
     /// Proposals that were applied.
-    pub sessions: Sessions,
+    pub applied_requests: AppliedRequests,
     /// The reading of the log's clock that stands.
     pub clock: LogTime,
     /// Version of the rules by which entries are applied.
@@ -107,7 +107,7 @@ impl<S: StateMachine> SnapshotContents<S> {
     /// Encodes the replica's own state, with which a snapshot begins.
     fn head(&self) -> Bytes {
         let mut head = BytesMut::new();
-        let ReplicaState { sessions, clock, version } = &self.state;
+        let ReplicaState { applied_requests, clock, version } = &self.state;
         if *version > ApplyVersion::FIRST {
             head.put_u32_le(WITH_VERSION);
             head.put_u32_le(version.0);
@@ -116,13 +116,13 @@ impl<S: StateMachine> SnapshotContents<S> {
         head.put_u64_le(clock.term.0);
         head.put_u64_le(clock.micros);
         head.put_u8(u8::from(clock.is_closed));
-        let parts: Vec<_> = sessions.to_parts().collect();
+        let parts: Vec<_> = applied_requests.to_parts().collect();
         head.put_u32_le(u32::try_from(parts.len()).expect("clusters are small"));
         for (node, incarnation, through, above) in parts {
             head.put_u64_le(node);
             head.put_u64_le(incarnation);
             head.put_u64_le(through);
-            head.put_u32_le(u32::try_from(above.len()).expect("a session's window is bounded"));
+            head.put_u32_le(u32::try_from(above.len()).expect("the window is bounded"));
             above.iter().for_each(|sequence| head.put_u64_le(*sequence));
         }
         head.freeze()
@@ -154,7 +154,7 @@ impl<S: StateMachine> SnapshotContents<S> {
 
 /// Reads the encoding of [`SnapshotContents::head`].
 fn decode_head(bytes: &mut dyn Buf) -> Result<ReplicaState, SnapshotError> {
-    let short = || SnapshotError { what: "it ends inside the sessions".into() };
+    let short = || SnapshotError { what: "it ends inside the applied requests".into() };
     let (mut clock, mut version) = (LogTime::default(), ApplyVersion::FIRST);
     let mut count = bytes.try_get_u32_le().map_err(|_| short())?;
     if count == WITH_VERSION {
@@ -174,7 +174,9 @@ fn decode_head(bytes: &mut dyn Buf) -> Result<ReplicaState, SnapshotError> {
         let through = bytes.try_get_u64_le().map_err(|_| short())?;
         let length = bytes.try_get_u32_le().map_err(|_| short())?;
         if length as usize > ABOVE_MAX {
-            return Err(SnapshotError { what: format!("a session remembers {length} proposals, more than any does") });
+            return Err(SnapshotError {
+                what: format!("one life of a node remembers {length} proposals, more than any does"),
+            });
         }
         let mut above = Vec::new();
         for _ in 0..length {
@@ -182,7 +184,7 @@ fn decode_head(bytes: &mut dyn Buf) -> Result<ReplicaState, SnapshotError> {
         }
         parts.push((node, incarnation, through, above));
     }
-    Ok(ReplicaState { sessions: Sessions::from_parts(parts), clock, version })
+    Ok(ReplicaState { applied_requests: AppliedRequests::from_parts(parts), clock, version })
 }
 
 /// From this size on a snapshot is large, and cut only when the log since the last is at least this part of it.
@@ -341,7 +343,11 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         SnapshotContents {
             lsn: self.applied,
             membership: self.membership.clone(),
-            state: ReplicaState { sessions: self.sessions.clone(), clock: self.clock.applied(), version: self.version },
+            state: ReplicaState {
+                applied_requests: self.applied_requests.clone(),
+                clock: self.clock.applied(),
+                version: self.version,
+            },
             view: self.machine.freeze(),
         }
     }
@@ -488,12 +494,12 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     ) {
         let reference = self.snapshots.loading.take().expect("a snapshot is loaded only when one was asked for");
         assert_eq!(reference.lsn, lsn, "the snapshot that was asked for is the one that was loaded");
-        let ReplicaState { sessions, clock, version } = state;
+        let ReplicaState { applied_requests, clock, version } = state;
         if self.stops_at_snapshot(lsn, version, out) {
             return;
         }
         machine.inherit(&self.machine);
-        (self.machine, self.sessions, self.version) = (machine, sessions, version);
+        (self.machine, self.applied_requests, self.version) = (machine, applied_requests, version);
         self.machine.adopt(version);
         self.clock.on_restored(clock);
         out.push(Action::Version(version));

@@ -1,4 +1,4 @@
-//! At most once: [`Sessions`] recognises second copies of a proposal when they are applied.
+//! At most once: [`AppliedRequests`] recognises second copies of a proposal when they are applied.
 //!
 //! A forward that was lost with its leader may be sent again, because whichever copy is applied second changes nothing.
 //! Part of every snapshot: a node that forgot which proposals it has applied could apply one twice.
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// be told apart any more, and a proposal that old ends unknown instead of being applied perhaps twice.
 const WINDOW: usize = 65_536;
 
-/// The most that [`Sessions::to_parts`] gives of one.
+/// The most that [`AppliedRequests::to_parts`] gives of one.
 pub(super) const ABOVE_MAX: usize = WINDOW + 1;
 
 /// After this many numbers above a gap its origin looks whether it can be closed.
@@ -33,12 +33,13 @@ fn settled_through(payload: &[u8]) -> Option<u64> {
 
 /// The proposals of each node's latest life that have been applied.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Sessions {
-    by_node: BTreeMap<NodeId, Session>,
+pub struct AppliedRequests {
+    by_node: BTreeMap<NodeId, Life>,
 }
 
+/// What was applied of one life of a node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Session {
+struct Life {
     incarnation: u64,
     /// All up to here are applied, or too old to be.
     through: u64,
@@ -46,10 +47,10 @@ struct Session {
     above: BTreeSet<u64>,
 }
 
-impl Sessions {
+impl AppliedRequests {
     /// A table in which nothing was applied yet.
-    pub fn new() -> Sessions {
-        Sessions::default()
+    pub fn new() -> AppliedRequests {
+        AppliedRequests::default()
     }
 
     /// Whether this is the first copy; if so it is remembered. Entries of nobody are always first.
@@ -57,62 +58,62 @@ impl Sessions {
         if origin == Origin::NOBODY {
             return true;
         }
-        let session = self.by_node.entry(origin.node).or_default();
-        if origin.incarnation < session.incarnation {
+        let life = self.by_node.entry(origin.node).or_default();
+        if origin.incarnation < life.incarnation {
             return false;
         }
-        if origin.incarnation > session.incarnation {
-            *session = Session { incarnation: origin.incarnation, ..Session::default() };
+        if origin.incarnation > life.incarnation {
+            *life = Life { incarnation: origin.incarnation, ..Life::default() };
         }
-        session.admit(origin.sequence)
+        life.admit(origin.sequence)
     }
 
     /// Whether a proposal is applied (or too old to be told).
     pub fn contains(&self, origin: Origin) -> bool {
-        self.by_node.get(&origin.node).is_some_and(|session| {
-            origin.incarnation < session.incarnation
-                || (origin.incarnation == session.incarnation && session.contains(origin.sequence))
+        self.by_node.get(&origin.node).is_some_and(|life| {
+            origin.incarnation < life.incarnation
+                || (origin.incarnation == life.incarnation && life.contains(origin.sequence))
         })
     }
 
     /// Whether a multiple of [`GAP`] numbers is remembered above a gap in this life of a node: true once per that many.
     pub fn has_gap(&self, node: NodeId, incarnation: u64) -> bool {
-        let session = self.by_node.get(&node).filter(|session| session.incarnation == incarnation);
-        session.is_some_and(|session| !session.above.is_empty() && session.above.len().is_multiple_of(GAP))
+        let life = self.by_node.get(&node).filter(|life| life.incarnation == incarnation);
+        life.is_some_and(|life| !life.above.is_empty() && life.above.len().is_multiple_of(GAP))
     }
 
     /// Last number up to which all of this life of a node are applied, or too old to be.
     pub fn through(&self, node: NodeId, incarnation: u64) -> u64 {
-        let session = self.by_node.get(&node).filter(|session| session.incarnation == incarnation);
-        session.map_or(0, |session| session.through)
+        let life = self.by_node.get(&node).filter(|life| life.incarnation == incarnation);
+        life.map_or(0, |life| life.through)
     }
 
     /// Applies a blank. If its origin says in it that it waits for nothing up to a number, what comes of that still is ignored
     /// like a second copy. Total: what does not read so, or is not of the latest life, changes nothing.
     pub fn on_blank(&mut self, origin: Origin, payload: &[u8]) {
-        let session = self.by_node.get_mut(&origin.node).filter(|session| session.incarnation == origin.incarnation);
-        if let (Some(session), Some(through)) = (session, settled_through(payload)) {
-            session.settle(through);
+        let life = self.by_node.get_mut(&origin.node).filter(|life| life.incarnation == origin.incarnation);
+        if let (Some(life), Some(through)) = (life, settled_through(payload)) {
+            life.settle(through);
         }
     }
 
-    /// The sessions as numbers, for snapshots: (node, incarnation, through, above).
+    /// The table as numbers, for snapshots: (node, incarnation, through, above).
     pub fn to_parts(&self) -> impl Iterator<Item = (u64, u64, u64, Vec<u64>)> + '_ {
-        self.by_node.iter().map(|(node, session)| {
-            (node.0, session.incarnation, session.through, session.above.iter().copied().collect())
-        })
+        self.by_node
+            .iter()
+            .map(|(node, life)| (node.0, life.incarnation, life.through, life.above.iter().copied().collect()))
     }
 
     /// The table from its numbers, as a snapshot has them.
-    pub fn from_parts(parts: impl IntoIterator<Item = (u64, u64, u64, Vec<u64>)>) -> Sessions {
-        let session = |(node, incarnation, through, above): (u64, u64, u64, Vec<u64>)| {
-            (NodeId(node), Session { incarnation, through, above: above.into_iter().collect() })
+    pub fn from_parts(parts: impl IntoIterator<Item = (u64, u64, u64, Vec<u64>)>) -> AppliedRequests {
+        let life = |(node, incarnation, through, above): (u64, u64, u64, Vec<u64>)| {
+            (NodeId(node), Life { incarnation, through, above: above.into_iter().collect() })
         };
-        Sessions { by_node: parts.into_iter().map(session).collect() }
+        AppliedRequests { by_node: parts.into_iter().map(life).collect() }
     }
 }
 
-impl Session {
+impl Life {
     fn contains(&self, sequence: u64) -> bool {
         sequence <= self.through || self.above.contains(&sequence)
     }
@@ -163,70 +164,70 @@ mod tests {
 
     #[test]
     fn a_second_copy_is_recognised_in_any_order() {
-        let mut sessions = Sessions::new();
+        let mut applied = AppliedRequests::new();
         for sequence in [1, 3, 2, 5] {
-            assert!(sessions.admit(origin(1, sequence)));
+            assert!(applied.admit(origin(1, sequence)));
         }
         for sequence in [1, 2, 3, 5] {
-            assert!(!sessions.admit(origin(1, sequence)));
+            assert!(!applied.admit(origin(1, sequence)));
         }
-        assert!(sessions.admit(origin(1, 4)));
-        assert_eq!(sessions.to_parts().next(), Some((1, 1, 5, vec![])));
+        assert!(applied.admit(origin(1, 4)));
+        assert_eq!(applied.to_parts().next(), Some((1, 1, 5, vec![])));
     }
 
     #[test]
     fn a_gap_closes_when_its_origin_waits_no_longer() {
-        let mut sessions = Sessions::new();
+        let mut applied = AppliedRequests::new();
         for sequence in [1, 3, 4, 6] {
-            assert!(sessions.admit(origin(1, sequence)));
+            assert!(applied.admit(origin(1, sequence)));
         }
         for (incarnation, payload) in [(1, &[][..]), (1, &[9; 7]), (2, &settled(4)), (0, &settled(4))] {
-            sessions.on_blank(origin(incarnation, 0), payload);
-            assert_eq!(sessions.to_parts().next(), Some((1, 1, 1, vec![3, 4, 6])), "nothing is said by that");
+            applied.on_blank(origin(incarnation, 0), payload);
+            assert_eq!(applied.to_parts().next(), Some((1, 1, 1, vec![3, 4, 6])), "nothing is said by that");
         }
-        sessions.on_blank(origin(1, 0), &settled(2));
-        assert_eq!(sessions.to_parts().next(), Some((1, 1, 4, vec![6])));
-        assert!(!sessions.admit(origin(1, 2)), "nobody waits for it");
-        assert!(sessions.admit(origin(1, 5)));
-        sessions.on_blank(origin(1, 0), &settled(u64::MAX));
-        assert_eq!(sessions.to_parts().next(), Some((1, 1, u64::MAX, vec![])), "no number is too large");
+        applied.on_blank(origin(1, 0), &settled(2));
+        assert_eq!(applied.to_parts().next(), Some((1, 1, 4, vec![6])));
+        assert!(!applied.admit(origin(1, 2)), "nobody waits for it");
+        assert!(applied.admit(origin(1, 5)));
+        applied.on_blank(origin(1, 0), &settled(u64::MAX));
+        assert_eq!(applied.to_parts().next(), Some((1, 1, u64::MAX, vec![])), "no number is too large");
     }
 
     #[test]
     fn a_copy_from_an_earlier_life_is_recognised() {
-        let mut sessions = Sessions::new();
-        assert!(sessions.admit(origin(1, 7)));
-        assert!(sessions.admit(origin(2, 1)));
-        assert!(!sessions.admit(origin(1, 8)));
+        let mut applied = AppliedRequests::new();
+        assert!(applied.admit(origin(1, 7)));
+        assert!(applied.admit(origin(2, 1)));
+        assert!(!applied.admit(origin(1, 8)));
     }
 
     #[test]
     fn what_falls_below_the_window_counts_as_a_copy() {
-        let mut sessions = Sessions::new();
+        let mut applied = AppliedRequests::new();
         for sequence in 2..=WINDOW as u64 + 2 {
-            assert!(sessions.admit(origin(1, sequence)));
+            assert!(applied.admit(origin(1, sequence)));
         }
-        assert!(!sessions.admit(origin(1, 1)));
+        assert!(!applied.admit(origin(1, 1)));
     }
 
     #[test]
     fn the_largest_numbers_are_numbers_like_others() {
         // Goal: a panic at apply cannot be restarted away. Method: a full window that ends at the last number.
-        let mut sessions = Sessions::new();
+        let mut applied = AppliedRequests::new();
         for sequence in u64::MAX - WINDOW as u64..=u64::MAX {
-            assert!(sessions.admit(origin(1, sequence)));
+            assert!(applied.admit(origin(1, sequence)));
         }
-        assert!(!sessions.admit(origin(1, u64::MAX)) && !sessions.admit(origin(1, 1)));
-        assert_eq!(sessions.to_parts().next(), Some((1, 1, u64::MAX, vec![])));
+        assert!(!applied.admit(origin(1, u64::MAX)) && !applied.admit(origin(1, 1)));
+        assert_eq!(applied.to_parts().next(), Some((1, 1, u64::MAX, vec![])));
     }
 
     #[test]
     fn sessions_survive_a_snapshot() {
-        let mut sessions = Sessions::new();
+        let mut applied = AppliedRequests::new();
         for sequence in [1, 2, 4, 9] {
-            sessions.admit(origin(3, sequence));
+            applied.admit(origin(3, sequence));
         }
-        let parts: Vec<_> = sessions.to_parts().collect();
-        assert_eq!(Sessions::from_parts(parts), sessions);
+        let parts: Vec<_> = applied.to_parts().collect();
+        assert_eq!(AppliedRequests::from_parts(parts), applied);
     }
 }
