@@ -133,8 +133,8 @@ async fn write(endpoints: Vec<String>, is_over: Arc<AtomicBool>, written: Arc<At
         let Ok(client) = Client::connect(&[&endpoints[position % endpoints.len()]]).await else { continue };
         while !is_over.load(Ordering::Relaxed) {
             let number = written.load(Ordering::Relaxed);
-            let answer = put(&client, &format!("key/{}", number % 100), &number.to_string());
-            match tokio::time::timeout(Duration::from_secs(3), answer).await {
+            let (key, value) = (format!("key/{}", number % 100), number.to_string());
+            match tokio::time::timeout(Duration::from_secs(3), put(&client, &key, &value)).await {
                 Ok(Ok(_)) => written.fetch_add(1, Ordering::Relaxed),
                 _ => break,
             };

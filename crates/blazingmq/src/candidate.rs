@@ -93,7 +93,7 @@ impl BlazingMq {
     }
 
     /// Rule 15: QUORUM_NOT_ACHIEVED; the term is kept.
-    pub(crate) fn on_election_alarm(&mut self, out: &mut Effects<BlazingMq>) {
+    pub(crate) fn on_election_timer(&mut self, out: &mut Effects<BlazingMq>) {
         self.give_up(out);
     }
 }

@@ -40,7 +40,7 @@ impl BlazingMq {
     }
 
     /// Rule 3: nobody leads, so this node scouts; with a leader or a tentative one it does nothing.
-    pub(crate) fn on_wait_alarm(&mut self, out: &mut Effects<BlazingMq>) {
+    pub(crate) fn on_wait_timer(&mut self, out: &mut Effects<BlazingMq>) {
         if !matches!(self.role_state, RoleState::Follower) || self.node.leader.is_some() || self.tentative.is_some() {
             return;
         }
@@ -61,7 +61,7 @@ impl BlazingMq {
     }
 
     /// Rule 23: the leader, tentative or not, was silent for too long.
-    pub(crate) fn on_silence_alarm(&mut self, out: &mut Effects<BlazingMq>) {
+    pub(crate) fn on_silence_timer(&mut self, out: &mut Effects<BlazingMq>) {
         if matches!(self.role_state, RoleState::Follower) {
             self.lose_leader(Reason::ElectionTimeout, out);
             self.wait(out);

@@ -288,7 +288,7 @@ impl BlazingMq {
     }
 
     /// The watchdog (§2.6): a node that has not said where its ledger ends is asked; a source that is silent is given up.
-    pub(crate) fn on_healing_alarm(&mut self, out: &mut Effects<BlazingMq>) {
+    pub(crate) fn on_healing_timer(&mut self, out: &mut Effects<BlazingMq>) {
         let RoleState::Leader(leader) = &self.role_state else { return };
         match leader.stage {
             Stage::Pulling { from, .. } if self.node.installing.is_none() => self.drop_source(from, out),

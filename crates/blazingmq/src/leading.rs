@@ -32,7 +32,7 @@ impl Leads for BlazingMq {
     type Log = Log;
     type Peer = Peer;
 
-    const TRANSFER_ALARM: Timer = Timer::Transfer;
+    const TRANSFER_TIMER: Timer = Timer::Transfer;
 
     fn node(&self) -> &Node {
         &self.node

@@ -102,7 +102,7 @@ impl BlazingMq {
         }
     }
 
-    pub(crate) fn on_heartbeat_alarm(&mut self, out: &mut Effects<BlazingMq>) {
+    pub(crate) fn on_heartbeat_timer(&mut self, out: &mut Effects<BlazingMq>) {
         self.send_heartbeats(out);
         out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
     }

@@ -9,7 +9,7 @@
 //!       └────────────────── a heartbeat of this term or a later one; no quorum; handed over ─────────────┘
 //! ```
 //!
-//! Each move announces why, and arms the alarms of the new role. Sources: the article, "Elector State Machine"; rules 5 to 24 of
+//! Each move announces why, and arms the timers of the new role. Sources: the article, "Elector State Machine"; rules 5 to 24 of
 //! `docs/protocols/rules`.
 
 use crate::blazingmq::{BlazingMq, Leader, RoleState, Timer};
@@ -269,7 +269,7 @@ impl BlazingMq {
                 for timer in [Timer::Heartbeat, Timer::QuorumCheck, Timer::Healing] {
                     out.cancel_timer(timer);
                 }
-                // The alarm of a hand-over stays: its requester hears how it ended even if nobody leads.
+                // The timer of a hand-over stays: its requester hears how it ended even if nobody leads.
                 leader.office.reads.refuse_all(out);
             }
         }

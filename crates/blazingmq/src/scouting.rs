@@ -164,7 +164,7 @@ impl BlazingMq {
     }
 
     /// Rule 7: the scouting has taken too long, and ends.
-    pub(crate) fn on_scouting_alarm(&mut self, out: &mut Effects<BlazingMq>) {
+    pub(crate) fn on_scouting_timer(&mut self, out: &mut Effects<BlazingMq>) {
         self.end_scouting(out);
     }
 }

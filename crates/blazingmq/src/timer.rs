@@ -1,6 +1,6 @@
-//! The alarms of BlazingMQ: [`Timer`].
+//! The timers of BlazingMQ: [`Timer`].
 
-/// The alarms that BlazingMQ sets.
+/// The timers that BlazingMQ sets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
     /// The initial wait and the random wait: nobody leads, and it is this node's turn to scout (rule 3).

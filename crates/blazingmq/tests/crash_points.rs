@@ -10,12 +10,12 @@ use support::{Ours, Theatre, Verbs as _};
 impl Crashing for Ours {
     fn call(theatre: &mut Theatre, id: u64, among: &[u64]) {
         theatre.silence(among);
-        theatre.ring_if_armed(id, Timer::Wait);
+        theatre.fire_if_armed(id, Timer::Wait);
     }
 
     fn pass(theatre: &mut Theatre, id: u64) {
         for timer in [Timer::Scouting, Timer::Election, Timer::Healing] {
-            theatre.ring_if_armed(id, timer);
+            theatre.fire_if_armed(id, timer);
         }
     }
 }

@@ -51,10 +51,10 @@ fn el_1_a_node_that_was_cut_off_disturbs_nobody_when_it_is_back() {
         theatre.sever(2, other);
     }
     for _ in 0..5 {
-        theatre.ring(2, Timer::Wait);
+        theatre.fire(2, Timer::Wait);
         assert_eq!(theatre.role(2), Role::PreCandidate);
         theatre.settle();
-        theatre.ring_if_armed(2, Timer::Scouting);
+        theatre.fire_if_armed(2, Timer::Scouting);
     }
     assert_eq!((theatre.term(2), theatre.role(2)), (term, Role::Follower), "scouting raises no term (E7)");
     theatre.said.clear();
@@ -77,8 +77,8 @@ fn el_1_without_scouting_it_deposes_the_leader() {
         theatre.sever(2, other);
     }
     for _ in 0..3 {
-        theatre.ring(2, Timer::Wait);
-        theatre.ring_if_armed(2, Timer::Election);
+        theatre.fire(2, Timer::Wait);
+        theatre.fire_if_armed(2, Timer::Election);
     }
     assert!(theatre.term(2) > theatre.term(1));
     theatre.join(1, 2);
@@ -94,9 +94,9 @@ fn el_2_one_broken_link_does_not_make_leadership_alternate() {
     let term = theatre.term(1);
     theatre.sever(1, 2);
     for _ in 0..10 {
-        theatre.ring(2, Timer::Wait);
+        theatre.fire(2, Timer::Wait);
         theatre.settle();
-        theatre.ring_if_armed(2, Timer::Scouting);
+        theatre.fire_if_armed(2, Timer::Scouting);
     }
     assert!(theatre.count(2, is_scouting) >= 20);
     assert_eq!((theatre.leaders(), theatre.follows(2)), (vec![1], None));
@@ -108,8 +108,8 @@ fn el_3_of_two_candidates_of_a_term_the_loser_follows_and_supports_the_winner() 
     // Goal: EL-3. Method: n2 and n3 have both won their scouting before either proposal arrives; n1 and n4 hear n2
     // first.
     let mut theatre = cast(4);
-    theatre.ring(2, Timer::Wait);
-    theatre.ring(3, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
+    theatre.fire(3, Timer::Wait);
     for candidate in [2, 3] {
         for voter in [1, 4] {
             theatre.pick(candidate, voter, is_scouting);
@@ -130,8 +130,8 @@ fn el_3_of_two_candidates_of_a_term_the_loser_follows_and_supports_the_winner() 
 fn el_3_a_split_vote_keeps_the_term_and_the_next_election_uses_the_next() {
     // Goal: EL-3, the variant. Method: n1 supports n2 and n4 supports n3.
     let mut theatre = cast(4);
-    theatre.ring(2, Timer::Wait);
-    theatre.ring(3, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
+    theatre.fire(3, Timer::Wait);
     for candidate in [2, 3] {
         for voter in [1, 4] {
             theatre.pick(candidate, voter, is_scouting);
@@ -155,7 +155,7 @@ fn el_4_a_stale_leader_learns_the_later_term_and_follows() {
     theatre.elect(1);
     theatre.isolate(1);
     theatre.silence(&[2, 3, 4]);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
     theatre.settle();
     assert_eq!(theatre.leaders(), [1, 2], "of different terms");
     let term = theatre.term(2);
@@ -202,7 +202,7 @@ fn el_6_a_leader_that_cannot_go_on_says_so_and_nobody_waits_for_its_silence() {
     theatre.elect(1);
     theatre.input(1, Input::Health(DiskHealth::Stalled));
     theatre.settle();
-    assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 2), "without any alarm");
+    assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 2), "without any timer");
     assert!((1..=4).all(|id| theatre.follows(id) == Some(2)));
 }
 
@@ -225,7 +225,7 @@ fn el_7_a_supporter_whose_link_drops_counts_when_it_is_back() {
     // before n3's support comes; n4 and n5 hear nothing.
     let mut theatre = cast(5);
     theatre.cut(1, 5);
-    theatre.ring(1, Timer::Wait);
+    theatre.fire(1, Timer::Wait);
     for scouted in [2, 3, 4] {
         theatre.pick(1, scouted, is_scouting);
         theatre.pick(scouted, 1, |_| true);
@@ -247,7 +247,7 @@ fn el_8_a_crash_does_not_make_a_node_support_twice() {
     // tries.
     let mut theatre = cast(3);
     theatre.cut(1, 3);
-    theatre.ring(1, Timer::Wait);
+    theatre.fire(1, Timer::Wait);
     theatre.pick(1, 2, is_scouting);
     theatre.pick(2, 1, |_| true);
     theatre.pick(1, 2, is_proposal);
@@ -255,11 +255,11 @@ fn el_8_a_crash_does_not_make_a_node_support_twice() {
     theatre.cut(1, 2);
     theatre.restart(2);
     assert_eq!(theatre.term(2), 1, "it is reborn in the term in which it voted");
-    theatre.ring(3, Timer::Wait);
+    theatre.fire(3, Timer::Wait);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(3)), (vec![], 0), "term 1 is refused, and n3 keeps its own");
-    theatre.ring(3, Timer::Scouting);
-    theatre.ring(3, Timer::Wait);
+    theatre.fire(3, Timer::Scouting);
+    theatre.fire(3, Timer::Wait);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(3)), (vec![3], 2), "the refusal told which term can be had");
 }
@@ -269,7 +269,7 @@ fn el_8_as_published_it_does() {
     // Goal: EL-8 in faithful mode: E1 is violated. Method: the same, with the term in the ledger alone.
     let mut theatre = Theatre::new(Cluster::of(3, 1), Options { as_published: true, ..Options::default() });
     theatre.cut(1, 3);
-    theatre.ring(1, Timer::Wait);
+    theatre.fire(1, Timer::Wait);
     theatre.pick(1, 2, is_scouting);
     theatre.pick(2, 1, |_| true);
     theatre.pick(1, 2, is_proposal);
@@ -277,7 +277,7 @@ fn el_8_as_published_it_does() {
     assert_eq!(theatre.role(1), Role::Synchronizing);
     theatre.cut(1, 2);
     theatre.restart_unseen(2);
-    theatre.ring(3, Timer::Wait);
+    theatre.fire(3, Timer::Wait);
     theatre.settle();
     assert_eq!(theatre.annals.reigns[&1].len(), 2, "two leaders of term 1");
 }
@@ -287,14 +287,14 @@ fn el_9_leaders_of_one_term_stand_down_and_the_next_term_is_another() {
     // Goal: EL-9 and §1.10/1. Method: as published, two nodes lead term 1; then they meet.
     let mut theatre = Theatre::new(Cluster::of(3, 1), Options { as_published: true, ..Options::default() });
     theatre.cut(1, 3);
-    theatre.ring(1, Timer::Wait);
+    theatre.fire(1, Timer::Wait);
     theatre.pick(1, 2, is_scouting);
     theatre.pick(2, 1, |_| true);
     theatre.pick(1, 2, is_proposal);
     theatre.pick(2, 1, is_support);
     theatre.cut(1, 2);
     theatre.restart_unseen(2);
-    theatre.ring(3, Timer::Wait);
+    theatre.fire(3, Timer::Wait);
     theatre.settle();
     theatre.said.clear();
     theatre.deliver(3, 1, Message::Heartbeat { term: Term(1), round: 0, commit: 0, is_active: true });
@@ -309,12 +309,12 @@ fn el_10_an_answer_to_the_round_before_does_not_count() {
     // Goal: EL-10. Method: n3's yes comes after n2's round has ended and the next has begun.
     let mut theatre = cast(3);
     theatre.cut(2, 1);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
     theatre.pick(2, 3, is_scouting);
     let (_, _, late) = theatre.table.pop_back().expect("n3 has answered");
     theatre.table.clear();
-    theatre.ring(2, Timer::Scouting);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Scouting);
+    theatre.fire(2, Timer::Wait);
     theatre.deliver(3, 2, late);
     assert_eq!(theatre.role(2), Role::PreCandidate, "it still waits for an answer to this round");
 }
@@ -326,27 +326,27 @@ fn a_voter_that_lost_its_leader_answers_again() {
     theatre.elect(1);
     theatre.actors.remove(&1);
     theatre.link_down(2, 1);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
     theatre.settle();
     assert_eq!(theatre.leaders(), []);
     theatre.link_down(3, 1);
     theatre.settle();
-    assert_eq!(theatre.leaders(), [2], "without another alarm");
+    assert_eq!(theatre.leaders(), [2], "without another timer");
 }
 
 #[test]
 fn a_tentative_leader_that_never_speaks_is_given_up() {
     // Goal: rule 23 for a tentative leader. Method: n2 supports n1, and n1 dies silently.
     let mut theatre = cast(3);
-    theatre.ring(1, Timer::Wait);
+    theatre.fire(1, Timer::Wait);
     theatre.pick(1, 2, is_scouting);
     theatre.pick(2, 1, |_| true);
     theatre.pick(1, 2, is_proposal);
     assert_eq!((theatre.value(2).tentative(), theatre.follows(2)), (Some(NodeId(1)), None));
     theatre.table.clear();
     theatre.isolate(1);
-    theatre.ring(2, Timer::Silence);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Silence);
+    theatre.fire(2, Timer::Wait);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 2));
 }
@@ -367,9 +367,9 @@ fn a_leader_that_nobody_answers_steps_down() {
     let mut theatre = cast(3);
     theatre.elect(1);
     theatre.isolate(1);
-    theatre.ring(1, Timer::QuorumCheck);
+    theatre.fire(1, Timer::QuorumCheck);
     assert_eq!(theatre.leaders(), [1]);
-    theatre.ring(1, Timer::QuorumCheck);
+    theatre.fire(1, Timer::QuorumCheck);
     assert_eq!(theatre.leaders(), []);
 }
 
@@ -397,7 +397,7 @@ fn who_must_not_lead_never_scouts() {
     // Goal: priorities. Method: n1 is `never`.
     let mut theatre = cast(3);
     theatre.enter_as(Cluster { priority: Priority::Never, ..Cluster::of(3, 1) }, Durable::default());
-    theatre.ring(1, Timer::Wait);
+    theatre.fire(1, Timer::Wait);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.count(1, is_scouting)), (vec![], 0));
 }

@@ -39,7 +39,7 @@ fn ledgers(term: u64, of: [&[u64]; 3]) -> Theatre {
 
 /// Scouting and proposal run to their end, and nothing else: this node is elected and collects LSNs.
 fn win(theatre: &mut Theatre, id: u64, voter: u64) {
-    theatre.ring(id, Timer::Wait);
+    theatre.fire(id, Timer::Wait);
     theatre.pick(id, voter, |message| matches!(message, Message::Scouting { .. }));
     theatre.pick(voter, id, |message| matches!(message, Message::ScoutingReply { .. }));
     theatre.pick(id, voter, |message| matches!(message, Message::Proposal { .. }));
@@ -55,7 +55,7 @@ fn cs_1_a_stale_leader_is_ordered_out() {
     theatre.isolate(1);
     theatre.propose(1, "lost");
     theatre.silence(&[2, 3]);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
     theatre.settle();
     theatre.propose(2, "kept");
     let stale = Message::Records { term: Term(1), previous: Lsn::new(1, 1), entries: vec![], commit: 1 };
@@ -225,7 +225,7 @@ fn cs_10_a_gap_is_refused_so_the_highest_lsn_misses_nothing() {
     theatre.deliver(1, 2, records);
     assert_eq!(theatre.last(2), Lsn::new(1, 1), "its last is not what the record follows");
     theatre.kill(1);
-    theatre.ring_if_armed(2, Timer::Wait);
+    theatre.fire_if_armed(2, Timer::Wait);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.lines(2)), (vec![2], vec!["committed".to_string()]));
 }
@@ -310,7 +310,7 @@ fn a_deposed_leader_confirms_no_read() {
     theatre.elect(1);
     theatre.isolate(1);
     theatre.silence(&[2, 3]);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
     theatre.settle();
     assert_eq!(theatre.leaders(), [1, 2]);
     theatre.propose(2, "new");
@@ -327,7 +327,7 @@ fn a_read_waits_for_a_majority_that_was_asked_after_it_came() {
     let mut theatre = cast(3);
     theatre.elect(1);
     theatre.propose(1, "x");
-    theatre.ring(1, Timer::Heartbeat);
+    theatre.fire(1, Timer::Heartbeat);
     let early: Vec<_> = theatre.table.drain(..).collect();
     let ticket = theatre.read(1, 1);
     let asked: Vec<_> = theatre.table.drain(..).collect();
@@ -380,7 +380,7 @@ fn a_new_leader_without_the_base_fetches_the_snapshot_of_the_best() {
     theatre.table.clear();
     theatre.kill(2);
     theatre.silence(&[1, 3]);
-    theatre.ring(1, Timer::Wait);
+    theatre.fire(1, Timer::Wait);
     theatre.settle();
     assert_eq!(theatre.value(1).healing(), Healing::LeaderPulling);
     theatre.finish_fetch(1);
@@ -409,10 +409,10 @@ fn a_new_leader_whose_record_at_the_base_is_another_fetches_the_snapshot() {
     theatre.settle();
     theatre.silence(&[1, 3]);
     // The first scouting teaches n1 the term.
-    theatre.ring(1, Timer::Wait);
+    theatre.fire(1, Timer::Wait);
     theatre.settle();
-    theatre.ring(1, Timer::Scouting);
-    theatre.ring(1, Timer::Wait);
+    theatre.fire(1, Timer::Scouting);
+    theatre.fire(1, Timer::Wait);
     theatre.settle();
     assert!(theatre.actor(1).fetching.is_some());
     theatre.finish_fetch(1);
@@ -467,7 +467,7 @@ fn a_member_is_added_as_a_learner_catches_up_and_votes() {
     theatre.settle();
     assert!((1..=4).all(|id| theatre.value(id).status().membership.is_voter(NodeId(4))));
     theatre.kill(1);
-    theatre.ring(4, Timer::Wait);
+    theatre.fire(4, Timer::Wait);
     theatre.settle();
     assert_eq!(theatre.leaders(), [4], "three of four elect");
 }
@@ -521,7 +521,7 @@ fn a_leader_whose_source_dies_in_mid_pull_goes_on_from_where_its_ledger_ends() {
         theatre.enter(id, history(3, terms));
     }
     theatre.table.clear();
-    theatre.ring(1, Timer::Wait);
+    theatre.fire(1, Timer::Wait);
     theatre.settle_until(3, is_registration);
     theatre.pick(3, 1, is_registration);
     while theatre.last(1) != Lsn::new(1, 6) {

@@ -35,7 +35,7 @@ fn health(theatre: &Theatre, at: u64, of: u64) -> NodeHealth {
 /// An election timeout passes at a leader whose followers answer.
 fn check_quorum(theatre: &mut Theatre, leader: u64) {
     theatre.heartbeat(leader);
-    theatre.ring(leader, Timer::QuorumCheck);
+    theatre.fire(leader, Timer::QuorumCheck);
     theatre.settle();
 }
 
@@ -67,7 +67,7 @@ fn pt_1_a_primary_that_crashes_is_replaced_under_a_higher_lease() {
     theatre.kill(1);
     assert_eq!(primaries(&theatre, 3), [None; 3], "orphans, without waiting for a leader (rule 5)");
     assert_eq!(assigned(&theatre, 3), [(1, 1); 3], "and the lease is kept");
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
     theatre.settle();
     assert_eq!(theatre.leaders(), [2]);
     assert!((2..=3).all(|id| assigned(&theatre, id) == [(2, 2); 3]));
@@ -134,7 +134,7 @@ fn pt_5_an_old_lease_is_refused() {
     let mut theatre = divided(3, Placement::Leader);
     theatre.elect(1);
     theatre.kill(1);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
     theatre.settle();
     let claim = |node: u64, lease: u64| Assignment { primary: NodeId(node), lease };
     let membership = theatre.value(3).status().membership;
@@ -151,14 +151,14 @@ fn pt_6_a_primary_that_was_replaced_unseen_does_not_trust_itself() {
     theatre.elect(1);
     theatre.isolate(1);
     theatre.silence(&[2, 3]);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
     theatre.settle();
     assert_eq!(assigned(&theatre, 2), [(1, 1); 3], "whom n2 has not found silent yet keeps its partitions");
     check_quorum(&mut theatre, 2);
     check_quorum(&mut theatre, 2);
     assert_eq!(assigned(&theatre, 2), [(2, 2); 3]);
     for _ in 0..2 {
-        theatre.ring_if_armed(1, Timer::QuorumCheck);
+        theatre.fire_if_armed(1, Timer::QuorumCheck);
     }
     assert_eq!(theatre.role(1), Role::Follower);
     assert_eq!(primaries(&theatre, 1), [None; 3], "no leader confirms it");
@@ -206,7 +206,7 @@ fn who_joins_counts_leases_from_the_beginning() {
     let mut theatre = divided(3, Placement::Leader);
     theatre.elect(1);
     theatre.kill(1);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
     theatre.settle();
     theatre.change(2, &one(Change::AddVoter(NodeId(4))));
     let membership = theatre.value(2).status().membership;
@@ -224,16 +224,16 @@ fn who_is_elected_and_not_healed_yet_is_nobodys_primary() {
     theatre.elect(1);
     let durable = theatre.actor(1).durable.clone();
     theatre.kill(1);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
     theatre.settle();
     theatre.enter(1, durable);
     theatre.kill(2);
     theatre.join(1, 3);
     theatre.table.clear();
-    theatre.ring_if_armed(3, Timer::Silence);
-    theatre.ring(1, Timer::Wait);
+    theatre.fire_if_armed(3, Timer::Silence);
+    theatre.fire(1, Timer::Wait);
     theatre.settle();
-    theatre.ring(1, Timer::Wait);
+    theatre.fire(1, Timer::Wait);
     theatre.settle_until(3, |message| matches!(message, Message::Registration { .. }));
     assert_eq!((theatre.role(1), primaries(&theatre, 1)), (Role::Synchronizing, vec![None; 3]));
     theatre.settle();
@@ -264,7 +264,7 @@ fn the_ledger_says_who_is_next_when_a_naming_was_not_committed() {
     theatre.kill(1);
     theatre.enter(3, durable);
     theatre.join(2, 3);
-    theatre.ring(2, Timer::Wait);
+    theatre.fire(2, Timer::Wait);
     theatre.settle();
     check_quorum(&mut theatre, 2);
     check_quorum(&mut theatre, 2);

@@ -389,7 +389,7 @@ async fn reports_show_where_a_property_falls() {
     let story = concat!(env!("CARGO_MANIFEST_DIR"), "/../prove/src/lab/published/paxos-raised-ballot.txt");
     let (played, traced, drawn) = (written("played.html"), written("traced.html"), written("drawn.html"));
     let trace =
-        ["check", "--protocol", "gmt2000", "--as-published", "--terms", "2", "--rings", "2", "--report", &traced];
+        ["check", "--protocol", "gmt2000", "--as-published", "--terms", "2", "--fires", "2", "--report", &traced];
     let seed = [
         "simulate",
         "--protocol",

@@ -76,7 +76,7 @@ fn a_seed_that_fails_tells_a_short_story_that_can_be_played_again() {
 #[test]
 fn the_published_form_of_gmt2000_has_two_leaders_in_one_term() {
     // Goal: §4.6 of its notes. Method: every possibility finds the shortest trace, and seeds find it too.
-    let output = hustings(&["check", "--protocol", "gmt2000", "--as-published", "--terms", "2", "--rings", "2"]);
+    let output = hustings(&["check", "--protocol", "gmt2000", "--as-published", "--terms", "2", "--fires", "2"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("one-leader-per-term") && said(&output).contains("A shortest trace"));
     // The trace can be played again.

@@ -12,7 +12,7 @@
 //!           └─ Acknowledging ► Following, with Progress over lossy links   Raft, GMT-2000, BlazingMQ
 //! ```
 //!
-//! What truly differs is deliberately absent: elections, messages, alarms, Paxos' journal and promises, ZAB's phases. How a
+//! What truly differs is deliberately absent: elections, messages, timers, Paxos' journal and promises, ZAB's phases. How a
 //! sixth protocol uses this: `docs/a-sixth-protocol.md`. What to read next: [`node`], [`office`].
 
 pub mod history;
@@ -66,8 +66,8 @@ pub trait Leads: Protocol {
     /// The type of what its leader knows about a follower.
     type Peer: AsRef<Known> + AsMut<Known>;
 
-    /// The alarm that ends a hand-over.
-    const TRANSFER_ALARM: Self::Timer;
+    /// The timer that ends a hand-over.
+    const TRANSFER_TIMER: Self::Timer;
 
     // --- Where things are. ---------------------------------------------------------------------------------------
 

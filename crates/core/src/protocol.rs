@@ -3,7 +3,7 @@
 //! ```text
 //!                  Input                                    Effects, in order
 //!    message from a peer  ─┐                        ┌─►  Persist      (barrier for what rests on it)
-//!    alarm rang           ─┤   ┌────────────────┐   ├─►  Send         to a peer, or to itself
+//!    timer fired           ─┤   ┌────────────────┐   ├─►  Send         to a peer, or to itself
 //!    link went up / down  ─┼──►│  P: Protocol   │───┼─►  Apply        a committed entry
 //!    propose / read       ─┤   │  (plain value) │   ├─►  Reply        to a ticket
 //!    admin request        ─┘   └────────────────┘   ├─►  SetTimer / CancelTimer
@@ -47,7 +47,7 @@ pub enum Slots {
 pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
     /// The messages that peers exchange.
     type Message: Clone + Ord + Hash + Debug + Wire + Send + 'static;
-    /// The alarms it sets; each variant's documentation says why it exists.
+    /// The timers it sets; each variant's documentation says why it exists.
     type Timer: Copy + Ord + Hash + Debug + Send + 'static;
     /// Switches of this protocol alone.
     type Options: options::Options;
@@ -218,8 +218,8 @@ pub enum Input<P: Protocol> {
         /// The message, decoded.
         message: P::Message,
     },
-    /// An alarm rang. Never one that was cancelled or armed again since.
-    Alarm(P::Timer),
+    /// A timer fired. Never one that was cancelled or armed again since.
+    Timer(P::Timer),
     /// A link went up or down.
     Link {
         /// The peer at the other end.
@@ -249,7 +249,7 @@ pub enum Input<P: Protocol> {
         /// The request itself.
         request: Admin,
     },
-    /// New ranges for heartbeats and elections; alarms already set keep theirs.
+    /// New ranges for heartbeats and elections; timers already set keep theirs.
     Retime(Timing),
     /// The disk's health changed.
     Health(DiskHealth),
@@ -311,14 +311,14 @@ pub enum Effect<P: Protocol> {
         /// The outcome of the request.
         outcome: Outcome,
     },
-    /// Arm (or arm again) an alarm; the host draws the time from the range.
+    /// Arm (or arm again) a timer; the host draws the time from the range.
     SetTimer {
-        /// The alarm to arm.
+        /// The timer to arm.
         timer: P::Timer,
-        /// Range from which the host draws the time until it rings.
+        /// Range from which the host draws the time until it fires.
         after: RangeInclusive<Duration>,
     },
-    /// Disarm an alarm; it will not ring.
+    /// Disarm a timer; it will not fire.
     CancelTimer(P::Timer),
     /// Role, term or leader changed.
     Announce(Transition),
@@ -377,12 +377,12 @@ impl<P: Protocol> Effects<P> {
         self.reply(ticket, Outcome::Refused(refusal));
     }
 
-    /// Arms an alarm, or arms it again.
+    /// Arms a timer, or arms it again.
     pub fn set_timer(&mut self, timer: P::Timer, after: RangeInclusive<Duration>) {
         self.0.push(Effect::SetTimer { timer, after });
     }
 
-    /// Disarms an alarm: it will not ring.
+    /// Disarms a timer: it will not fire.
     pub fn cancel_timer(&mut self, timer: P::Timer) {
         self.0.push(Effect::CancelTimer(timer));
     }

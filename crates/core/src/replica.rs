@@ -37,7 +37,7 @@ use applied_requests::AppliedRequests;
 use backlog::Backlog;
 use bytes::Bytes;
 use clock::Clock;
-pub use event::{Action, Alarm, Event, Request, View, ViewOf};
+pub use event::{Action, Event, ReplicaTimer, Request, View, ViewOf};
 use gate::{Gate, Gated};
 pub use message::ReplicaMessage;
 use proposals::Proposals;
@@ -79,7 +79,7 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     role: Role,
     leader: Option<NodeId>,
     clock: Clock,
-    deadline: DeadlineAlarm,
+    deadline: DeadlineTimer,
     proposals: Proposals,
     reads: Reads,
     snapshots: Snapshots,
@@ -98,13 +98,13 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     defect: Option<Defect>,
 }
 
-/// State of the deadline alarm.
+/// State of the deadline timer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum DeadlineAlarm {
+enum DeadlineTimer {
     Disarmed,
-    /// It will ring at this log time.
+    /// It will fire at this log time.
     At(u64),
-    /// It rang: a blank is on its way that carries the time, and nothing needs arming until it is applied.
+    /// It fired: a blank is on its way that carries the time, and nothing needs arming until it is applied.
     Advancing,
 }
 
@@ -158,7 +158,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             role: Role::Follower,
             leader: None,
             clock,
-            deadline: DeadlineAlarm::Disarmed,
+            deadline: DeadlineTimer::Disarmed,
             proposals: Proposals::new(),
             reads: Reads::new(incarnation),
             snapshots: Snapshots::new(policy, reference.map_or(0, |reference| reference.bytes)),
@@ -236,10 +236,10 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
         match event {
             Event::Peer { from, message } => self.on_message(from, message, out),
-            Event::Alarm(Alarm::Protocol(timer)) => self.feed(Input::Alarm(timer), out),
-            Event::Alarm(Alarm::Retry) => self.on_retry(out),
-            Event::Alarm(Alarm::Deadline) => self.on_deadline(out),
-            Event::Alarm(Alarm::Chunk) => self.on_chunk_overdue(out),
+            Event::Timer(ReplicaTimer::Protocol(timer)) => self.feed(Input::Timer(timer), out),
+            Event::Timer(ReplicaTimer::Retry) => self.on_retry(out),
+            Event::Timer(ReplicaTimer::Deadline) => self.on_deadline(out),
+            Event::Timer(ReplicaTimer::Chunk) => self.on_chunk_overdue(out),
             Event::Link { peer, state } => self.on_link(peer, state, out),
             Event::Durable(number) => self.on_durable(number, out),
             Event::Elapsed(micros) => {
@@ -365,8 +365,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 Effect::FetchSnapshot { from, reference } => self.fetch(from, reference, out),
                 Effect::ReadAt { ticket, index } => self.on_read_at(ticket, index, out),
                 Effect::Reply { ticket, outcome } => self.on_outcome(ticket, outcome, out),
-                Effect::SetTimer { timer, after } => out.push(Action::SetTimer(Alarm::Protocol(timer), after)),
-                Effect::CancelTimer(timer) => out.push(Action::CancelTimer(Alarm::Protocol(timer))),
+                Effect::SetTimer { timer, after } => out.push(Action::SetTimer(ReplicaTimer::Protocol(timer), after)),
+                Effect::CancelTimer(timer) => out.push(Action::CancelTimer(ReplicaTimer::Protocol(timer))),
                 Effect::Announce(transition) => self.on_transition(transition, out),
             }
         }
@@ -426,8 +426,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.applied = lsn;
         self.snapshots.on_applied(payload.len());
         if stamp != Stamp::NONE {
-            if self.deadline == DeadlineAlarm::Advancing {
-                self.deadline = DeadlineAlarm::Disarmed;
+            if self.deadline == DeadlineTimer::Advancing {
+                self.deadline = DeadlineTimer::Disarmed;
             }
             // Once per batch, mostly: what was proposed together shows the same time.
             let elapsed = self.clock.on_applied(stamp);
@@ -527,9 +527,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             Role::Leader => {}
             _ => self.clock.follow(),
         }
-        if self.role != Role::Leader && self.deadline != DeadlineAlarm::Disarmed {
-            self.deadline = DeadlineAlarm::Disarmed;
-            out.push(Action::CancelTimer(Alarm::Deadline));
+        if self.role != Role::Leader && self.deadline != DeadlineTimer::Disarmed {
+            self.deadline = DeadlineTimer::Disarmed;
+            out.push(Action::CancelTimer(ReplicaTimer::Deadline));
         }
         if (self.role == Role::Leader) != was_leading {
             self.proposals.forget_forwarded();
@@ -555,8 +555,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     fn refuse_origin(&mut self, origin: Origin, refusal: Refusal, out: &mut Vec<Action<P, S>>) {
         if origin == Origin::NOBODY {
-            // The next deadline is looked for in a moment, by the retry alarm of a waiting node or by the next entry.
-            self.deadline = DeadlineAlarm::Disarmed;
+            // The next deadline is looked for in a moment, by the retry timer of a waiting node or by the next entry.
+            self.deadline = DeadlineTimer::Disarmed;
             return;
         }
         if origin.node != self.me {
@@ -581,32 +581,32 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     fn arm_deadline(&mut self, out: &mut Vec<Action<P, S>>) {
-        if self.role != Role::Leader || self.deadline == DeadlineAlarm::Advancing {
+        if self.role != Role::Leader || self.deadline == DeadlineTimer::Advancing {
             return;
         }
         let Some(left) = self.machine.next_deadline() else { return };
         let left_micros = u64::try_from(left.min(STAMP_EVERY).as_micros()).expect("seconds in microseconds fit");
         let due = self.clock.applied().micros.saturating_add(left_micros);
-        // A later deadline is found when the alarm rings early; only an earlier one needs arming again.
-        if matches!(self.deadline, DeadlineAlarm::At(armed) if armed <= due) {
+        // A later deadline is found when the timer fires early; only an earlier one needs arming again.
+        if matches!(self.deadline, DeadlineTimer::At(armed) if armed <= due) {
             return;
         }
-        self.deadline = DeadlineAlarm::At(due);
+        self.deadline = DeadlineTimer::At(due);
         // Never zero: a leader that refuses for a moment (a hand-over) is not asked again in a tight loop.
         let wait =
             Duration::from_micros(left_micros.saturating_sub(self.clock.unapplied_micros())).max(DEADLINE_WAIT_MIN);
-        out.push(Action::SetTimer(Alarm::Deadline, wait..=wait));
+        out.push(Action::SetTimer(ReplicaTimer::Deadline, wait..=wait));
     }
 
     fn on_deadline(&mut self, out: &mut Vec<Action<P, S>>) {
-        self.deadline = DeadlineAlarm::Disarmed;
+        self.deadline = DeadlineTimer::Disarmed;
         let Some(left) = self.machine.next_deadline() else { return };
         if self.role == Role::Leader
             && left.min(STAMP_EVERY) <= Duration::from_micros(self.clock.unapplied_micros())
             && self.clock.now_micros() > 0
         {
             // Nothing else moves the log, so a blank carries the time; applying it arms the next deadline.
-            self.deadline = DeadlineAlarm::Advancing;
+            self.deadline = DeadlineTimer::Advancing;
             let advance = self.stamp(Origin::NOBODY, EntryKind::Blank, Bytes::new());
             self.propose(vec![advance], out);
         } else {

@@ -38,7 +38,7 @@ impl Timing {
         Timing { heartbeat, election_min: election, election_max: election * 2 }
     }
 
-    /// The range from which an election alarm is drawn.
+    /// The range from which an election timer is drawn.
     pub fn election(&self) -> RangeInclusive<Duration> {
         self.election_min..=self.election_max
     }

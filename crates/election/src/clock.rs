@@ -27,15 +27,15 @@ pub(crate) fn unix_seconds() -> u64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
 }
 
-/// Lets a timer on that clock ring once, at this moment; one that has passed rings at once, 0 never. Takes back an earlier ring.
-pub(crate) fn ring_once(timer: impl AsFd, at_micros: u64) -> rustix::io::Result<()> {
+/// Lets a timer on that clock ring once, at this moment; one that has passed fires at once, 0 never. Takes back an earlier ring.
+pub(crate) fn fire_once(timer: impl AsFd, at_micros: u64) -> rustix::io::Result<()> {
     let part = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
     let it_value = Timespec { tv_sec: part(at_micros / MILLION), tv_nsec: part(at_micros % MILLION * 1_000) };
     let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
     timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval, it_value }).map(drop)
 }
 
-/// An alarm on that clock. Timers of the runtime stand still while the machine is suspended.
+/// A timer on that clock. Timers of the runtime stand still while the machine is suspended.
 pub(crate) struct BootTimer {
     file: AsyncFd<OwnedFd>,
 }
@@ -59,13 +59,13 @@ impl BootTimer {
         if at <= boot_micros() {
             return Ok(());
         }
-        ring_once(&self.file, at)?;
+        fire_once(&self.file, at)?;
         loop {
             let mut ready = self.file.readable().await?;
             let mut count = [0; 8];
             match rustix::io::read(&self.file, &mut count) {
                 Ok(_) => return Ok(()),
-                // It rang for an earlier setting.
+                // It fired for an earlier setting.
                 Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
                 Err(error) => return Err(error.into()),
             }
@@ -76,11 +76,11 @@ impl BootTimer {
 /// Waits until this moment of boot time. Without a descriptor for a timer, on the runtime's clock, which may be late by the time
 /// for which the machine was suspended.
 pub(crate) async fn sleep_until(at_micros: u64) {
-    let rung = match BootTimer::new() {
+    let fired = match BootTimer::new() {
         Ok(timer) => timer.wait_until(Some(at_micros)).await,
         Err(error) => Err(error),
     };
-    if rung.is_err() {
+    if fired.is_err() {
         tokio::time::sleep(Duration::from_micros(at_micros.saturating_sub(boot_micros()))).await;
     }
 }
@@ -95,10 +95,10 @@ mod tests {
         let begun = boot_micros();
         tokio::select! {
             biased;
-            _ = timer.wait_until(Some(begun + 60 * MILLION)) => panic!("it rang an hour early"),
+            _ = timer.wait_until(Some(begun + 60 * MILLION)) => panic!("it fired an hour early"),
             () = std::future::ready(()) => {}
         }
-        timer.wait_until(Some(begun + 2_000)).await.expect("it rings");
+        timer.wait_until(Some(begun + 2_000)).await.expect("it fires");
         assert!(boot_micros() >= begun + 2_000);
     }
 }

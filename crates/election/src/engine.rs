@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Office, Leadership ── Order ──► ┌ engine ──────────────────────────────┐
-//!   drivers ───────────── Told ───► │ alarms that are due, then one input  │ ──► seats ──► store
+//!   drivers ───────────── Told ───► │ timers that are due, then one input  │ ──► seats ──► store
 //!                                   │ candidate.handle(..) ──► effects     │ ──► tenures (atomics, watch channels)
 //!                                   └──────────────────────────────────────┘
 //! ```
@@ -137,8 +137,8 @@ struct Runner {
     denial: Option<String>,
     /// The bequest for the latest tenure, until it is released.
     bequest: Option<Bequest>,
-    /// Moment of its alarm in the engine's order; `None` if it has none.
-    alarm: Option<u64>,
+    /// Moment of its timer in the engine's order; `None` if it has none.
+    timer: Option<u64>,
 }
 
 struct Host {
@@ -156,7 +156,7 @@ struct Host {
     /// Candidates that stand once the store is open, and no other candidate of this process stands for the same election.
     pending: Vec<(Key, Standing, Waiter)>,
     runners: BTreeMap<Key, Runner>,
-    alarms: BTreeSet<(u64, Key)>,
+    timers: BTreeSet<(u64, Key)>,
 }
 
 impl Host {
@@ -167,36 +167,36 @@ impl Host {
     ) -> std::io::Result<Host> {
         let (tell, told) = mpsc::unbounded_channel();
         let timer = BootTimer::new()?;
-        let (pending, runners, alarms) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
+        let (pending, runners, timers) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
         let (turns, ttl, refusal) = (Turns::new(), None, None);
-        Ok(Host { store, orders, told, tell, turns, timer, asked_ttl, ttl, refusal, pending, runners, alarms })
+        Ok(Host { store, orders, told, tell, turns, timer, asked_ttl, ttl, refusal, pending, runners, timers })
     }
 
     async fn run(mut self) {
         self.store.open(self.tell.clone());
         let mut is_open = true;
         while is_open || !self.runners.is_empty() {
-            let next = self.alarms.first().map(|(at, _)| *at);
+            let next = self.timers.first().map(|(at, _)| *at);
             tokio::select! {
                 order = self.orders.recv(), if is_open => match order {
                     Some(order) => self.on_order(order),
                     None => is_open = false,
                 },
                 Some(told) = self.told.recv() => self.on_told(told),
-                rung = self.timer.wait_until(next) => if let Err(error) = rung {
+                fired = self.timer.wait_until(next) => if let Err(error) = fired {
                     tracing::error!(%error, "the timer of elections failed");
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 },
             }
-            self.ring();
+            self.fire();
         }
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.store.close()).await;
     }
 
-    /// Alarms that are due come before any answer.
-    fn ring(&mut self) {
+    /// Timers that are due come before any answer.
+    fn fire(&mut self) {
         let now = boot_micros();
-        while let Some((_, key)) = self.alarms.first().copied().filter(|(at, _)| *at <= now) {
+        while let Some((_, key)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.ring_for(key, now);
         }
     }
@@ -204,7 +204,7 @@ impl Host {
     fn ring_for(&mut self, key: Key, now: u64) {
         while let Some(runner) = self.runners.get_mut(&key) {
             let Some(name) = runner.book.take_due(now) else { break };
-            let effects = runner.candidate.handle(Input::Alarm(name));
+            let effects = runner.candidate.handle(Input::Timer(name));
             self.carry_out(key, effects);
         }
         if let Some(runner) = self.runners.get_mut(&key)
@@ -216,18 +216,18 @@ impl Host {
                 self.carry_out(key, effects);
             }
         }
-        self.note_alarm(key);
+        self.note_timer(key);
     }
 
-    /// Keeps the order of alarms true.
-    fn note_alarm(&mut self, key: Key) {
-        // One that has left took its alarm along.
+    /// Keeps the order of timers true.
+    fn note_timer(&mut self, key: Key) {
+        // One that has left took its timer along.
         let Some(runner) = self.runners.get_mut(&key) else { return };
-        let next = runner.book.next_alarm().into_iter().chain(runner.tick_due).min();
-        if runner.alarm != next {
-            runner.alarm.map(|at| self.alarms.remove(&(at, key)));
-            next.map(|at| self.alarms.insert((at, key)));
-            runner.alarm = next;
+        let next = runner.book.next_timer().into_iter().chain(runner.tick_due).min();
+        if runner.timer != next {
+            runner.timer.map(|at| self.timers.remove(&(at, key)));
+            next.map(|at| self.timers.insert((at, key)));
+            runner.timer = next;
         }
     }
 
@@ -354,18 +354,18 @@ impl Host {
             has_stood: false,
             denial: None,
             bequest: None,
-            alarm: None,
+            timer: None,
         };
         let health = runner.presence.condition.input();
         self.runners.insert(key, runner);
         self.carry_out(key, effects);
         // It may have changed since the candidate was let stand.
         self.feed(key, health);
-        self.note_alarm(key);
+        self.note_timer(key);
     }
 
     fn feed(&mut self, key: Key, input: Input) {
-        // An alarm that is due was due before this came.
+        // A timer that is due was due before this came.
         self.ring_for(key, boot_micros());
         let Some(runner) = self.runners.get_mut(&key) else { return };
         if let Input::Answer(_, Answer::Won(_) | Answer::Waiting(_) | Answer::Renewed) = input {
@@ -378,7 +378,7 @@ impl Host {
         }
         let effects = runner.candidate.handle(input);
         self.carry_out(key, effects);
-        self.note_alarm(key);
+        self.note_timer(key);
     }
 
     fn carry_out(&mut self, key: Key, effects: Vec<Effect>) {
@@ -416,10 +416,10 @@ impl Host {
                     runner.tell_phase(Phase::Over(loss.clone()));
                     over = Some(loss);
                 }
-                Effect::SetAlarm(name, when) => {
-                    runner.book.set_alarm(name, when, boot_micros(), |most| rand::random_range(0..=most));
+                Effect::SetTimer(name, when) => {
+                    runner.book.set_timer(name, when, boot_micros(), |most| rand::random_range(0..=most));
                 }
-                Effect::CancelAlarm(name) => runner.book.cancel_alarm(name),
+                Effect::CancelTimer(name) => runner.book.cancel_timer(name),
                 Effect::Announce(change) => runner.announce(change),
             }
         }
@@ -429,7 +429,7 @@ impl Host {
                 // A caller that asked may wait no longer.
                 let _ = told.send(());
             }
-            runner.alarm.map(|at| self.alarms.remove(&(at, key)));
+            runner.timer.map(|at| self.timers.remove(&(at, key)));
             self.let_stand();
         }
         if let Some(loss) = over {

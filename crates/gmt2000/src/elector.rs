@@ -91,9 +91,9 @@ impl Gmt2000 {
     }
 
     /// Rule 4, and the retry of an election without a majority.
-    pub(crate) fn on_watch_alarm(&mut self, out: &mut Effects<Gmt2000>) {
+    pub(crate) fn on_watch_timer(&mut self, out: &mut Effects<Gmt2000>) {
         if self.published.is_some() {
-            return self.on_watch_alarm_as_published(out);
+            return self.on_watch_timer_as_published(out);
         }
         assert!(!self.is_leading(), "a leader does not watch for itself");
         if self.node.may_lead() {
@@ -122,7 +122,7 @@ impl Gmt2000 {
     }
 
     /// The leader is silent for the shortest timeout: a node that called an election meanwhile was right.
-    pub(crate) fn on_freshness_alarm(&mut self, out: &mut Effects<Gmt2000>) {
+    pub(crate) fn on_freshness_timer(&mut self, out: &mut Effects<Gmt2000>) {
         self.is_leader_fresh = false;
         self.join_if_called(out);
     }
@@ -291,9 +291,9 @@ impl Gmt2000 {
     // --- VOTE. ---------------------------------------------------------------------------------------------------
 
     /// Rule 7's timeout has passed; an election that waited for the round trip to pass can start.
-    pub(crate) fn on_round_alarm(&mut self, out: &mut Effects<Gmt2000>) {
+    pub(crate) fn on_round_timer(&mut self, out: &mut Effects<Gmt2000>) {
         if self.published.is_some() {
-            return self.on_round_alarm_as_published(out);
+            return self.on_round_timer_as_published(out);
         }
         self.calling = None;
         match self.role_state {
@@ -407,7 +407,7 @@ impl Gmt2000 {
         self.node.has_refused_for_log |= self.node.priority == Priority::Never && (is_fresher || is_in_vain);
         // G3: never for one who saw less than this node did.
         let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last || is_blind || is_faithful) else {
-            // The alarm that was set when the round trip had passed stands: a claim that helps nobody must not put off this node's next one.
+            // The timer that was set when the round trip had passed stands: a claim that helps nobody must not put off this node's next one.
             return;
         };
         let ballot = self.ballot.number;

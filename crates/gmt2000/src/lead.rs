@@ -76,7 +76,7 @@ impl Gmt2000 {
         }
     }
 
-    pub(crate) fn on_heartbeat_alarm(&mut self, out: &mut Effects<Gmt2000>) {
+    pub(crate) fn on_heartbeat_timer(&mut self, out: &mut Effects<Gmt2000>) {
         self.send_heartbeats(out);
         self.watch_own_heartbeat_as_published(out);
         out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);

@@ -24,7 +24,7 @@ impl Leads for Gmt2000 {
     type Log = Log;
     type Peer = Progress;
 
-    const TRANSFER_ALARM: Timer = Timer::Transfer;
+    const TRANSFER_TIMER: Timer = Timer::Transfer;
 
     fn node(&self) -> &Node {
         &self.node

@@ -41,7 +41,7 @@ impl Gmt2000 {
     }
 
     /// Rule 4: the leader was silent for too long, so this server starts VOTING.
-    pub(crate) fn on_watch_alarm_as_published(&mut self, out: &mut Effects<Gmt2000>) {
+    pub(crate) fn on_watch_timer_as_published(&mut self, out: &mut Effects<Gmt2000>) {
         self.become_voting_as_published(Reason::ElectionTimeout, out);
     }
 
@@ -55,7 +55,7 @@ impl Gmt2000 {
     }
 
     /// Rule 7, and rule 1 again. §4.4 b: the old leader is alive if its claim is on the slate.
-    pub(crate) fn on_round_alarm_as_published(&mut self, out: &mut Effects<Gmt2000>) {
+    pub(crate) fn on_round_timer_as_published(&mut self, out: &mut Effects<Gmt2000>) {
         let from = self.role();
         let Some(published) = &mut self.published else { return };
         if !published.is_voting {

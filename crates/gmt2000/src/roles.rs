@@ -9,7 +9,7 @@
 //!    └── born, with its ballot and log                                    later ballot, no quorum, handed over
 //! ```
 //!
-//! Each move announces why, and arms the alarms of the new role. Sources: the note of 2000, rules 5 and 11; §4.4 and §4.8 of
+//! Each move announces why, and arms the timers of the new role. Sources: the note of 2000, rules 5 and 11; §4.4 and §4.8 of
 //! `docs/protocols/rules`. The moves as published stand beside them; the reasons for those are in [`crate::published`].
 
 use crate::elector::{Ballot, Standing};
@@ -129,7 +129,7 @@ impl Gmt2000 {
             self.turn_to_ballot(self.node.promise.term.next());
         }
         if self.node.has_refused_for_log && self.eager_rounds == 0 {
-            // Its own alarm says the same, but may never ring: each election that others call sets it anew.
+            // Its own timer says the same, but may never fire: each election that others call sets it anew.
             self.node.take_care();
         }
         self.leave_role(out);
@@ -251,7 +251,7 @@ impl Gmt2000 {
         }
         out.cancel_timer(Timer::Heartbeat);
         out.cancel_timer(Timer::QuorumCheck);
-        // The alarm of a hand-over stays: its requester hears how it ended even if nobody leads.
+        // The timer of a hand-over stays: its requester hears how it ended even if nobody leads.
         office.reads.refuse_all(out);
     }
 }

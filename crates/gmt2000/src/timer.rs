@@ -1,6 +1,6 @@
-//! The alarms of GMT-2000: [`Timer`].
+//! The timers of GMT-2000: [`Timer`].
 
-/// The alarms that GMT-2000 sets.
+/// The timers that GMT-2000 sets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
     /// The elector's timer while it is WATCHING: nobody was heard, or the last election led to nothing.

@@ -10,11 +10,11 @@ use support::{Ours, Theatre, Verbs as _};
 impl Crashing for Ours {
     fn call(theatre: &mut Theatre, id: u64, among: &[u64]) {
         theatre.silence(among);
-        theatre.ring_if_armed(id, Timer::Watch);
+        theatre.fire_if_armed(id, Timer::Watch);
     }
 
     fn pass(theatre: &mut Theatre, id: u64) {
-        theatre.ring_if_armed(id, Timer::Round);
+        theatre.fire_if_armed(id, Timer::Round);
     }
 }
 

@@ -32,7 +32,7 @@ fn claim(term: u64, index: u64) -> Claim {
 fn gm_1_a_dead_leader_is_followed_by_the_smallest_of_equals() {
     // Goal: GM-1. Method: n1 is dead, all saw (5, 10); n4's watch ends first.
     let mut theatre = bereaved([(5, 10); 4]);
-    theatre.ring(4, Timer::Watch);
+    theatre.fire(4, Timer::Watch);
     theatre.settle();
     assert!((2..=5).all(|id| theatre.role(id) == Role::Candidate), "one ELECT brings all");
     assert_eq!(theatre.leaders(), [], "n1 may still claim");
@@ -47,7 +47,7 @@ fn gm_1_a_dead_leader_is_followed_by_the_smallest_of_equals() {
 fn gm_2_the_freshest_wins_whatever_its_id() {
     // Goal: GM-2. Method: n3 saw one message more than the others.
     let mut theatre = bereaved([(5, 9), (5, 10), (5, 9), (5, 9)]);
-    theatre.ring(2, Timer::Watch);
+    theatre.fire(2, Timer::Watch);
     theatre.pass_round();
     assert_eq!(theatre.leaders(), [3]);
     assert!((2..=5).all(|id| theatre.last(id) == Lsn::new(6, 11)), "its tail is everybody's now");
@@ -62,13 +62,13 @@ fn gm_3_a_spurious_timeout_changes_nothing() {
     theatre.said.clear();
     theatre.cut_one_way(1, 4);
     theatre.silence(&[4]);
-    theatre.ring(4, Timer::Watch);
+    theatre.fire(4, Timer::Watch);
     theatre.settle();
     assert_eq!(theatre.role(4), Role::Candidate);
     assert_eq!(theatre.leaders(), [1]);
     theatre.pass_round();
     theatre.heal();
-    theatre.ring(4, Timer::Watch);
+    theatre.fire(4, Timer::Watch);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(1), theatre.leader_of(4)), (vec![1], term, Some(1)));
     assert_eq!(theatre.vote(4).0, term, "it never voted, so nothing holds it back");
@@ -80,8 +80,8 @@ fn gm_3_the_old_leader_is_chosen_again_if_its_claim_is_not_below() {
     // Goal: rule 7 and §4.8. Method: the leader n3 loses its majority for a moment and claims like the others.
     let mut theatre = cast(3);
     theatre.enthrone(3);
-    theatre.ring(3, Timer::QuorumCheck);
-    theatre.ring(3, Timer::QuorumCheck);
+    theatre.fire(3, Timer::QuorumCheck);
+    theatre.fire(3, Timer::QuorumCheck);
     assert_eq!(theatre.leaders(), [], "nobody answered it between two checks");
     theatre.elect(1);
     assert_eq!(theatre.leaders(), [3], "and not n1, which has the same claim");
@@ -117,7 +117,7 @@ fn voters_that_followed_different_leaders_agree_on_a_choice() {
     theatre.table.clear();
     assert_eq!((theatre.leader_of(1), theatre.leader_of(2)), (Some(2), Some(1)));
     theatre.silence(&[1, 2]);
-    theatre.ring(2, Timer::Watch);
+    theatre.fire(2, Timer::Watch);
     theatre.pass_round();
     theatre.pass_round();
     assert_eq!((theatre.leaders(), theatre.vote(2)), (vec![1], (5, Some(1))));
@@ -128,10 +128,10 @@ fn gm_4_a_delayed_elect_finds_the_vote_given() {
     // Goal: the trace of §4.6 leads to one leader in ballot mode. Method: n1 and n2 call alike; n3 hears n1, votes, and hears
     // n2's ELECT afterwards.
     let mut theatre = cast(3);
-    theatre.ring(1, Timer::Watch);
-    theatre.ring(2, Timer::Watch);
+    theatre.fire(1, Timer::Watch);
+    theatre.fire(2, Timer::Watch);
     theatre.pick(1, 3, is_elect);
-    theatre.ring(3, Timer::Round);
+    theatre.fire(3, Timer::Round);
     assert_eq!(theatre.vote(3), (1, Some(1)));
     theatre.pick(2, 3, is_elect);
     assert_eq!(theatre.count(3, is_vote), 1, "one vote per ballot");
@@ -144,16 +144,16 @@ fn gm_4_a_delayed_elect_finds_the_vote_given() {
 fn gm_4_as_published_two_leaders_rule_one_term() {
     // Goal: GM-4, the note to the letter. Method: no crash, no loss, only timing: §4.6.
     let mut theatre = Theatre::new(Cluster::of(3, 1), Options::PUBLISHED);
-    theatre.ring(1, Timer::Watch);
-    theatre.ring(1, Timer::Round);
-    theatre.ring(2, Timer::Watch);
-    theatre.ring(2, Timer::Round);
+    theatre.fire(1, Timer::Watch);
+    theatre.fire(1, Timer::Round);
+    theatre.fire(2, Timer::Watch);
+    theatre.fire(2, Timer::Round);
     theatre.pick(1, 3, is_elect);
-    theatre.ring(3, Timer::Round);
+    theatre.fire(3, Timer::Round);
     theatre.pick(3, 1, is_vote);
     assert_eq!(theatre.leaders(), [1]);
     theatre.pick(2, 3, is_elect);
-    theatre.ring(3, Timer::Round);
+    theatre.fire(3, Timer::Round);
     theatre.pick(3, 2, is_vote);
     assert_eq!(theatre.leaders(), [1, 2]);
     assert_eq!((theatre.term(1), theatre.term(2)), (1, 1));
@@ -164,7 +164,7 @@ fn gm_4_as_published_two_leaders_rule_one_term() {
 fn as_published_equal_leaders_that_hear_each_other_both_resign() {
     // Goal: the third defect of §4.6, and that a published cluster serves until then.
     let mut theatre = Theatre::new(Cluster::of(3, 1), Options::PUBLISHED);
-    theatre.ring(1, Timer::Watch);
+    theatre.fire(1, Timer::Watch);
     theatre.pass_round();
     theatre.propose(1, "x");
     assert_eq!((theatre.lines(2), theatre.lines(3)), (vec!["x".to_string()], vec!["x".to_string()]));
@@ -180,7 +180,7 @@ fn as_published_a_server_says_one_elect_in_a_round_trip_whatever_it_hears() {
     // Goal: the note's own bound (GM-7); found by seed 47, whose members never stopped: each LEAD ended the VOTING that the next
     // ELECT began again. Method: n1 leads, and n3 hears its LEADs and n2's ELECTs in turn.
     let mut theatre = Theatre::new(Cluster::of(3, 1), Options::PUBLISHED);
-    theatre.ring(1, Timer::Watch);
+    theatre.fire(1, Timer::Watch);
     theatre.pass_round();
     theatre.said.clear();
     let elect = Message::Elect { ballot: Term::ZERO, claim: claim(1, 1), commit: Lsn::ZERO };
@@ -209,7 +209,7 @@ fn gm_5_the_majority_side_elects_and_the_other_leader_follows_when_it_hears() {
         (3..=5).for_each(|far| theatre.cut(near, far));
     }
     theatre.silence(&[3, 4, 5]);
-    theatre.ring(4, Timer::Watch);
+    theatre.fire(4, Timer::Watch);
     theatre.pass_round();
     assert_eq!((theatre.leaders(), theatre.term(3)), (vec![1, 3], 2));
     let lost = theatre.propose(1, "lost");
@@ -236,13 +236,13 @@ fn gm_6_a_vote_survives_a_restart() {
     theatre.enter(2, history(6, None, &[]));
     theatre.isolate(3);
     theatre.deliver(1, 2, Message::Elect { ballot: Term(7), claim: claim(0, 0), commit: Lsn::ZERO });
-    theatre.ring(2, Timer::Round);
+    theatre.fire(2, Timer::Round);
     assert_eq!(theatre.vote(2), (7, Some(1)));
     theatre.restart(2);
     assert_eq!(theatre.vote(2), (7, Some(1)));
     let before = theatre.count(2, is_vote);
     theatre.deliver(3, 2, Message::Elect { ballot: Term(7), claim: claim(6, 9), commit: Lsn::ZERO });
-    theatre.ring_if_armed(2, Timer::Round);
+    theatre.fire_if_armed(2, Timer::Round);
     assert_eq!((theatre.count(2, is_vote), theatre.role(2)), (before, Role::Follower));
 }
 
@@ -263,18 +263,18 @@ fn gm_7_a_storm_of_elects_is_answered_by_one_elect_and_one_vote() {
         counts
     };
     assert_eq!(storm(&mut theatre, |_| 1), (1, 0));
-    theatre.ring(2, Timer::Round);
+    theatre.fire(2, Timer::Round);
     assert_eq!(storm(&mut theatre, |_| 1), (0, 1), "the vote, and nothing more");
     let (elects, votes) = storm(&mut theatre, |number| 2 + number);
     assert!(elects <= 1 && votes <= 1, "{elects} ELECTs, {votes} votes");
-    theatre.ring(2, Timer::Round);
+    theatre.fire(2, Timer::Round);
     let (elects, votes) = storm(&mut theatre, |_| 1);
     assert!(elects <= 1 && votes <= 1, "{elects} ELECTs, {votes} votes");
 }
 
 #[test]
-fn a_dead_link_elects_at_once_and_without_an_alarm() {
-    // Goal: link-down is an immediate campaign. Method: the leader's process dies; no alarm is rung.
+fn a_dead_link_elects_at_once_and_without_an_timer() {
+    // Goal: link-down is an immediate campaign. Method: the leader's process dies; no timer is fired.
     let mut theatre = cast(5);
     theatre.elect(1);
     theatre.kill(1);
@@ -294,7 +294,7 @@ fn one_broken_link_disturbs_nobody() {
     theatre.link_down(1, 3);
     for _ in 0..20 {
         theatre.pass_round();
-        theatre.ring_if_armed(3, Timer::Watch);
+        theatre.fire_if_armed(3, Timer::Watch);
         theatre.heartbeat(1);
     }
     assert_eq!((theatre.leaders(), theatre.term(2), theatre.leader_of(2)), (vec![1], term, Some(1)));
@@ -335,7 +335,7 @@ fn nobody_leads_before_its_own_vote_is_durable() {
     // the same votes come again.
     let mut theatre = cast(3);
     theatre.hold_disk(1);
-    theatre.ring(1, Timer::Watch);
+    theatre.fire(1, Timer::Watch);
     theatre.pass_round();
     assert_eq!(theatre.leaders(), []);
     theatre.release_disk(1);
@@ -394,8 +394,8 @@ fn who_must_not_lead_votes_and_is_not_chosen() {
     theatre.enter_as(Cluster { priority: Priority::Never, ..Cluster::of(3, 1) }, Default::default());
     theatre.elect(3);
     assert_eq!((theatre.leaders(), theatre.vote(1)), (vec![2], (1, Some(2))));
-    theatre.ring_if_armed(1, Timer::Freshness);
-    theatre.ring(1, Timer::Watch);
+    theatre.fire_if_armed(1, Timer::Freshness);
+    theatre.fire(1, Timer::Watch);
     assert_eq!(
         (theatre.role(1), theatre.leader_of(1)),
         (Role::Follower, None),
@@ -427,7 +427,7 @@ impl Waiting for Theatre {
         for _ in 0..2 {
             for id in 2..=4 {
                 if self.leaders().is_empty() {
-                    self.ring_if_armed(id, Timer::Watch);
+                    self.fire_if_armed(id, Timer::Watch);
                     self.settle();
                     self.pass_round();
                 }
@@ -467,7 +467,7 @@ fn the_claim_of_one_that_must_not_lead_does_not_grow_old() {
     theatre.elect(2);
     assert_eq!((theatre.leaders(), theatre.role(4)), (vec![], Role::Candidate));
     theatre.cut_one_way(2, 4);
-    theatre.ring(2, Timer::Watch);
+    theatre.fire(2, Timer::Watch);
     theatre.pass_round();
     theatre.heal();
     theatre.cut(3, 4);
@@ -475,7 +475,7 @@ fn the_claim_of_one_that_must_not_lead_does_not_grow_old() {
 }
 
 #[test]
-fn two_leaders_that_die_in_a_row_are_replaced_without_an_alarm() {
+fn two_leaders_that_die_in_a_row_are_replaced_without_an_timer() {
     // Goal: the second fail-over is as quick as the first. Method: each leader dies as soon as everybody follows it.
     let mut theatre = cast(5);
     theatre.elect(1);
@@ -490,11 +490,11 @@ fn two_leaders_that_die_in_a_row_are_replaced_without_an_alarm() {
 #[test]
 fn claims_that_cannot_be_chosen_put_off_nobodys_next_one() {
     // Goal: found by a guided search: n1, the only one that may lead, claimed while its disk stalled; the others call sooner than it does for
-    // ever. Method: its round trip passes, its alarm is set; it is seen whether anything sets it again.
+    // ever. Method: its round trip passes, its timer is set; it is seen whether anything sets it again.
     let mut theatre = cast(3);
     theatre.input(1, Input::Health(hustings_core::DiskHealth::Stalled));
-    theatre.ring(1, Timer::Watch);
-    theatre.ring(1, Timer::Round);
+    theatre.fire(1, Timer::Watch);
+    theatre.fire(1, Timer::Round);
     assert!(theatre.actor_mut(1).armed.remove(&Timer::Watch), "it will call again");
     for caller in [2, 3, 2] {
         let helpless = Claim { priority: hustings_core::Priority::Never, ..claim(3, 3) };
@@ -512,9 +512,9 @@ fn one_that_claims_more_is_asked_and_waited_for_though_it_is_no_voter_here() {
     theatre.cut(3, 4);
     let elect = |claim: Claim| Message::Elect { ballot: Term(1), claim, commit: Lsn::ZERO };
     theatre.deliver(5, 4, elect(claim(2, 9)));
-    theatre.ring(4, Timer::Round);
+    theatre.fire(4, Timer::Round);
     theatre.said.clear();
-    theatre.ring(4, Timer::Watch);
+    theatre.fire(4, Timer::Watch);
     assert!(theatre.said.iter().any(|(from, to, what)| (*from, *to) == (4, 5) && is_elect(what)));
     theatre.deliver(3, 4, elect(Claim { hears_majority: true, ..claim(2, 8) }));
     assert_eq!(theatre.vote(4), (0, None), "n5 has not claimed");

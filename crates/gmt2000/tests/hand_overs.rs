@@ -1,5 +1,5 @@
 //! Stories of leadership that is given away: to the preferred, to a successor, by one whose disk stalls. Goal: a hand-over is
-//! one election, and one that fails leaves the old leader in place. Method: values in memory, no alarm unless the story rings it.
+//! one election, and one that fails leaves the old leader in place. Method: values in memory, no timer unless the story fires it.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn leadership_returns_to_the_preferred_when_it_is_ready() {
         if theatre.leaders() == [1] {
             theatre.heartbeat(1);
             theatre.heartbeat(1);
-            theatre.ring_if_armed(1, Timer::QuorumCheck);
+            theatre.fire_if_armed(1, Timer::QuorumCheck);
             theatre.settle();
             theatre.pass_round();
         }
@@ -51,10 +51,10 @@ fn a_hand_over_is_one_election_and_refuses_what_comes_meanwhile() {
 #[test]
 fn a_hand_over_right_after_an_election_does_not_wait() {
     // Goal: an election that a LEAD has ended holds up no other (GM-7 bounds those that nobody wins). Method: n1 hands over as
-    // soon as it leads; no alarm rings.
+    // soon as it leads; no timer fires.
     let mut theatre = cast(3);
     theatre.silence(&[1, 2, 3]);
-    theatre.ring(1, Timer::Watch);
+    theatre.fire(1, Timer::Watch);
     theatre.settle();
     assert!(theatre.leaders() == [1] && !theatre.is_armed(3, Timer::Round));
     let ticket = theatre.admin(1, Admin::Transfer(NodeId(3)));
@@ -69,7 +69,7 @@ fn a_hand_over_right_after_a_vain_election_waits_for_the_round_trip_to_pass() {
     let mut theatre = cast(3);
     theatre.elect(1);
     theatre.silence(&[3]);
-    theatre.ring(3, Timer::Watch);
+    theatre.fire(3, Timer::Watch);
     theatre.settle();
     assert!(theatre.leaders() == [1] && theatre.is_armed(3, Timer::Round));
     let ticket = theatre.admin(1, Admin::Transfer(NodeId(3)));
@@ -83,12 +83,12 @@ fn a_hand_over_right_after_a_vain_election_waits_for_the_round_trip_to_pass() {
 #[test]
 fn a_lead_that_crosses_a_hand_over_does_not_end_it() {
     // Goal: the same, for the LEAD that the leader sent behind its word to the successor. Method: five nodes, so that the
-    // followers' part counts too; n1's alarm rings before anybody has answered.
+    // followers' part counts too; n1's timer fires before anybody has answered.
     let mut theatre = cast(5);
     theatre.elect(1);
     theatre.pass_round();
     let ticket = theatre.admin(1, Admin::Transfer(NodeId(3)));
-    theatre.ring(1, Timer::Heartbeat);
+    theatre.fire(1, Timer::Heartbeat);
     theatre.settle();
     theatre.pass_round();
     assert_eq!((theatre.leaders(), theatre.outcome(1, ticket)), (vec![3], Some(&Outcome::Done)));
@@ -101,7 +101,7 @@ fn a_hand_over_to_the_dead_ends_and_the_old_leader_serves_on() {
     theatre.isolate(3);
     let ticket = theatre.admin(1, Admin::Transfer(NodeId(3)));
     theatre.settle();
-    theatre.ring(1, Timer::Transfer);
+    theatre.fire(1, Timer::Transfer);
     assert!(matches!(theatre.outcome(1, ticket), Some(Outcome::Refused(_))));
     theatre.propose(1, "on");
     assert_eq!(theatre.lines(2), ["on"]);

@@ -126,7 +126,7 @@ fn a_read_waits_for_a_majority_that_was_asked_after_it_came() {
     let mut theatre = cast(3);
     theatre.elect(1);
     theatre.propose(1, "x");
-    theatre.ring(1, Timer::Heartbeat);
+    theatre.fire(1, Timer::Heartbeat);
     let early: Vec<_> = theatre.table.drain(..).collect();
     let ticket = theatre.read(1, 1);
     let asked: Vec<_> = theatre.table.drain(..).collect();
@@ -144,7 +144,7 @@ fn a_deposed_leader_confirms_no_read() {
     theatre.elect(1);
     theatre.isolate(1);
     theatre.silence(&[2, 3]);
-    theatre.ring(2, Timer::Watch);
+    theatre.fire(2, Timer::Watch);
     theatre.pass_round();
     assert_eq!(theatre.leaders(), [1, 2]);
     theatre.propose(2, "new");
@@ -160,7 +160,7 @@ fn a_deposed_leader_confirms_no_read() {
 fn a_read_before_the_first_own_commit_waits_for_it() {
     let mut theatre = cast(3);
     (1..=3).for_each(|id| theatre.silence(&[id]));
-    theatre.ring(1, Timer::Watch);
+    theatre.fire(1, Timer::Watch);
     while theatre.leaders().is_empty() {
         let (from, to, message) = theatre.table.pop_front().expect("the election goes on");
         theatre.deliver(from, to, message);
@@ -175,9 +175,9 @@ fn a_read_before_the_first_own_commit_waits_for_it() {
 fn a_leader_without_a_majority_steps_down() {
     let mut theatre = cast(3);
     theatre.elect(1);
-    theatre.ring(1, Timer::QuorumCheck);
+    theatre.fire(1, Timer::QuorumCheck);
     theatre.isolate(1);
-    theatre.ring(1, Timer::QuorumCheck);
+    theatre.fire(1, Timer::QuorumCheck);
     assert_eq!((theatre.role(1), theatre.leader_of(1)), (Role::Follower, None));
     let origin = theatre.propose(1, "x");
     assert_eq!(theatre.refusal(1, origin), Some(Refusal::NotLeader(None)));
@@ -196,7 +196,7 @@ fn messages_that_overtake_each_other_do_not_multiply() {
     theatre.heal();
     let (mut delivered, mut draw) = (0_usize, 7_usize);
     while theatre.last(3) != theatre.last(1) {
-        theatre.ring(1, Timer::Heartbeat);
+        theatre.fire(1, Timer::Heartbeat);
         while !theatre.table.is_empty() {
             delivered += 1;
             assert!(delivered < 6_000, "at {}: more than twenty messages for each that n3 lacks", theatre.last(3));
@@ -296,7 +296,7 @@ fn a_member_is_added_as_a_learner_catches_up_and_votes() {
     assert!((1..=4).all(|id| theatre.value(id).status().membership.is_voter(NodeId(4))));
     theatre.isolate(1);
     theatre.silence(&[2, 3, 4]);
-    theatre.ring(4, Timer::Watch);
+    theatre.fire(4, Timer::Watch);
     theatre.pass_round();
     assert_eq!(theatre.leaders(), [1, 2], "three of four elect");
 }
@@ -339,9 +339,9 @@ fn a_removed_member_disturbs_nobody() {
     theatre.heal();
     let term = theatre.term(1);
     theatre.silence(&[4]);
-    theatre.ring(4, Timer::Watch);
+    theatre.fire(4, Timer::Watch);
     theatre.pass_round();
-    theatre.ring_if_armed(4, Timer::Watch);
+    theatre.fire_if_armed(4, Timer::Watch);
     theatre.pass_round();
     assert_eq!((theatre.leaders(), theatre.term(2), theatre.leader_of(2)), (vec![1], term, Some(1)));
 }

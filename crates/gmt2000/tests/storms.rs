@@ -2,7 +2,7 @@
 //! broken; when it is over a leader serves.
 //!
 //! Method: a seed decides what happens next, from all that may: a message arrives, out of order, or is lost or comes twice; any
-//! armed alarm rings; a node dies with what its disk had not taken; disks are held and let go; links break and are seen to;
+//! armed timer fires; a node dies with what its disk had not taken; disks are held and let go; links break and are seen to;
 //! clients propose and read, administrators hand over, members change, snapshots are cut. The theatre's annals judge every step
 //! (one leader per term, one vote per ballot, one history); reads are judged here. Then all heals, and service must be back.
 
@@ -119,7 +119,7 @@ impl Storm {
         let armed: Vec<Timer> = self.theatre.actor(id).armed.iter().copied().collect();
         if !armed.is_empty() {
             let timer = self.dice.pick(&armed);
-            self.theatre.ring(id, timer);
+            self.theatre.fire(id, timer);
         }
     }
 
@@ -232,14 +232,14 @@ impl Storm {
                 }
                 // A leader speaks thrice within the shortest timeout of its followers.
                 for _ in 0..3 {
-                    self.theatre.ring_if_armed(id, Timer::Heartbeat);
+                    self.theatre.fire_if_armed(id, Timer::Heartbeat);
                     self.theatre.settle();
                 }
             }
             for id in self.theatre.ids() {
-                self.theatre.ring_if_armed(id, Timer::Round);
-                self.theatre.ring_if_armed(id, Timer::Transfer);
-                self.theatre.ring_if_armed(id, Timer::QuorumCheck);
+                self.theatre.fire_if_armed(id, Timer::Round);
+                self.theatre.fire_if_armed(id, Timer::Transfer);
+                self.theatre.fire_if_armed(id, Timer::QuorumCheck);
                 self.theatre.settle();
             }
             if self.has_settled() {
@@ -249,7 +249,7 @@ impl Storm {
             self.theatre.silence(&idle);
             if !idle.is_empty() {
                 let id = self.dice.pick(&idle);
-                self.theatre.ring_if_armed(id, Timer::Watch);
+                self.theatre.fire_if_armed(id, Timer::Watch);
             }
         }
         let said: Vec<_> = self.theatre.ids().iter().map(|id| (*id, self.theatre.value(*id).status())).collect();
@@ -314,7 +314,7 @@ fn no_storm_contradicts_what_must_hold_and_service_returns() {
 
 #[test]
 fn the_published_form_is_convicted_by_seeds() {
-    // Goal: the same storms find G1 broken as published, in a calm sea: nobody dies, only messages and alarms come as they may.
+    // Goal: the same storms find G1 broken as published, in a calm sea: nobody dies, only messages and timers come as they may.
     let mut convicted = Vec::new();
     for seed in 1..=200 {
         let mut storm = Storm::new(seed, 3, Options::PUBLISHED);

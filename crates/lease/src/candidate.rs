@@ -93,7 +93,7 @@ enum Kind {
 /// The state of a candidate in the election.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Stage {
-    /// Looks who holds the election, or will when the retry alarm rings.
+    /// Looks who holds the election, or will when the retry timer fires.
     Seeking,
     /// Asked to become the holder, over this version.
     Contending { over: Option<Version> },
@@ -110,7 +110,7 @@ enum Stage {
     Ended { release: Option<Note>, may_lapse: bool },
     /// The application has stopped, the store does not know yet.
     Releasing { note: Note },
-    /// Does not stand for election until the alarm rang and it is healthy.
+    /// Does not stand for election until the timer fired and it is healthy.
     StandingBack { is_over: bool },
     /// Stands for election no more.
     Left,
@@ -209,14 +209,14 @@ impl Candidate {
 
     /// Takes one input; gives the effects that the host must carry out, in order.
     ///
-    /// Answers to anything but the last question are ignored, as are alarms that no longer matter; nothing that a store
+    /// Answers to anything but the last question are ignored, as are timers that no longer matter; nothing that a store
     /// says panics.
     pub fn handle(&mut self, input: Input) -> Vec<Effect> {
         let mut out = Vec::new();
         match input {
             Input::Answer(attempt, answer) => self.on_answer(attempt, answer, &mut out),
             Input::Seen(sight) => self.on_seen(sight, &mut out),
-            Input::Alarm(name) => self.on_alarm(name, &mut out),
+            Input::Timer(name) => self.on_timer(name, &mut out),
             Input::Health(health) => self.on_health(health, &mut out),
             Input::StandDown(why) => self.on_stand_down(why, &mut out),
             Input::HandOver(Heir(heir)) => self.on_hand_over(heir, &mut out),
@@ -277,7 +277,7 @@ impl Candidate {
         }
     }
 
-    fn on_alarm(&mut self, name: Name, out: &mut Vec<Effect>) {
+    fn on_timer(&mut self, name: Name, out: &mut Vec<Effect>) {
         match name {
             Name::End => self.on_end_due(out),
             Name::Lapse => self.on_lapsed(out),
@@ -308,7 +308,7 @@ impl Candidate {
         self.asked = Some((self.last_attempt, kind));
         out.push(Effect::Ask(self.last_attempt, request));
         let until = Until { attempt: self.last_attempt, less: self.too_late() };
-        out.push(Effect::SetAlarm(Name::Overdue, When::At(until)));
+        out.push(Effect::SetTimer(Name::Overdue, When::At(until)));
     }
 
     /// Time before the end of an attempt's validity from which on it is too late to take office on it.
@@ -327,11 +327,11 @@ impl Candidate {
     }
 
     fn retry_later(&self, out: &mut Vec<Effect>) {
-        out.push(Effect::SetAlarm(Name::Retry, When::After(self.settings.timing.retry())));
+        out.push(Effect::SetTimer(Name::Retry, When::After(self.settings.timing.retry())));
     }
 
     fn cancel(&self, names: &[Name], out: &mut Vec<Effect>) {
-        out.extend(names.iter().map(|name| Effect::CancelAlarm(*name)));
+        out.extend(names.iter().map(|name| Effect::CancelTimer(*name)));
     }
 
     fn is_willing(&self) -> bool {

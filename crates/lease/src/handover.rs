@@ -10,7 +10,7 @@ pub const PREFERRED_FOR: Duration = Duration::from_secs(10);
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Roster {
     standings: Vec<Standing>,
-    /// The preferred candidate for which the alarm is set.
+    /// The preferred candidate for which the timer is set.
     pub(crate) awaited: Option<CandidateId>,
 }
 

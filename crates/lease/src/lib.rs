@@ -3,7 +3,7 @@
 //! A service that wants one active process asks a linearizable store for a lease. This crate holds the rules: how long
 //! a process may believe that it leads ([`timing`]), when it must stop, when it may release, and how resources refuse a
 //! leader that comes too late ([`gate`]). It has no IO and no clock. A host sends the requests, records when each one
-//! left, and rings the alarms; [`schedule`] is the bookkeeping that every host needs.
+//! left, and fires the timers; [`schedule`] is the bookkeeping that every host needs.
 //!
 //! Source: "Leader and Followers" (patterns of distributed systems), small clusters that elect through a store;
 //! `docs/leadership.md`.

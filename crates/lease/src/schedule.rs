@@ -1,6 +1,6 @@
 //! The bookkeeping of a host on its own clock: [`Schedule`].
 //!
-//! A candidate's times are symbolic; somebody must know when each attempt left, when each alarm rings, and whether the
+//! A candidate's times are symbolic; somebody must know when each attempt left, when each timer fires, and whether the
 //! candidate believes at this moment. Every host needs the same, so it is here once. All times are microseconds of one
 //! clock that runs on while the machine is suspended (`CLOCK_BOOTTIME` on Linux) and that nobody sets.
 
@@ -15,12 +15,12 @@ use std::time::Duration;
 /// Number of attempts whose time of leaving is remembered; the older ones' validity is long over.
 const REMEMBERED: usize = 1_024;
 
-/// The times when attempts left, when alarms ring, and until when the candidate believes.
+/// The times when attempts left, when timers fire, and until when the candidate believes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Schedule {
     validity: u64,
     sent: BTreeMap<Attempt, u64>,
-    alarms: BTreeMap<Name, u64>,
+    timers: BTreeMap<Name, u64>,
     belief: Option<(Token, u64)>,
     planted: Option<Defect>,
 }
@@ -31,7 +31,7 @@ impl Schedule {
         Schedule {
             validity: micros(timing.validity()),
             sent: BTreeMap::new(),
-            alarms: BTreeMap::new(),
+            timers: BTreeMap::new(),
             belief: None,
             planted: None,
         }
@@ -65,8 +65,8 @@ impl Schedule {
         Some(end.saturating_sub(micros(until.less)))
     }
 
-    /// Sets an alarm. For [`When::Between`], `draw` picks a number of microseconds that is at most its argument.
-    pub fn set_alarm(&mut self, name: Name, when: When, now: u64, draw: impl FnOnce(u64) -> u64) {
+    /// Sets a timer. For [`When::Between`], `draw` picks a number of microseconds that is at most its argument.
+    pub fn set_timer(&mut self, name: Name, when: When, now: u64, draw: impl FnOnce(u64) -> u64) {
         let at = match when {
             When::After(time) => now.saturating_add(micros(time)),
             When::Between(least, most) => {
@@ -76,24 +76,24 @@ impl Schedule {
             When::Sent(attempt, time) => self.sent.get(&attempt).map_or(now, |sent| sent.saturating_add(micros(time))),
             When::At(until) => self.resolve(until).unwrap_or(now),
         };
-        self.alarms.insert(name, at);
+        self.timers.insert(name, at);
     }
 
-    /// Cancels an alarm, if it is set.
-    pub fn cancel_alarm(&mut self, name: Name) {
-        self.alarms.remove(&name);
+    /// Cancels a timer, if it is set.
+    pub fn cancel_timer(&mut self, name: Name) {
+        self.timers.remove(&name);
     }
 
-    /// Time at which the next alarm rings; `None` if none is set.
-    pub fn next_alarm(&self) -> Option<u64> {
-        self.alarms.values().min().copied()
+    /// Time at which the next timer fires; `None` if none is set.
+    pub fn next_timer(&self) -> Option<u64> {
+        self.timers.values().min().copied()
     }
 
-    /// Takes one alarm that is due, in the order of [`Name`]: what is over first. To be asked until it says `None`, before
+    /// Takes one timer that is due, in the order of [`Name`]: what is over first. To be asked until it says `None`, before
     /// any answer is passed on.
     pub fn take_due(&mut self, now: u64) -> Option<Name> {
-        let name = self.alarms.iter().find(|(_, at)| **at <= now).map(|(name, _)| *name)?;
-        self.alarms.remove(&name);
+        let name = self.timers.iter().find(|(_, at)| **at <= now).map(|(name, _)| *name)?;
+        self.timers.remove(&name);
         Some(name)
     }
 
@@ -103,8 +103,8 @@ impl Schedule {
     pub fn believe(&mut self, token: Token, until: Until, now: u64) -> bool {
         let is_over = self.belief.is_some_and(|(known, end)| known == token && end <= now);
         if is_over && self.planted != Some(Defect::Revives) {
-            // The candidate did not know: it is told by the alarm that should have rung.
-            self.alarms.insert(Name::Stop, now);
+            // The candidate did not know: it is told by the timer that should have fired.
+            self.timers.insert(Name::Stop, now);
             return false;
         }
         let end = self.resolve(until).unwrap_or(0);

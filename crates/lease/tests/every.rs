@@ -1,8 +1,8 @@
 //! Goal: one believer in every world of three candidates and four ticks. Method: all orders in which requests, answers,
-//! sights and alarms may come, early, late or never, are walked through; a world that was seen before is not walked again.
+//! sights and timers may come, early, late or never, are walked through; a world that was seen before is not walked again.
 //!
 //! Clocks are off by one tick, each reading in the way that is worst: a request seems to leave one tick later than it does,
-//! an alarm may ring one tick before its time, and a belief is asked of a clock that is not ahead. Each
+//! a timer may fire one tick before its time, and a belief is asked of a clock that is not ahead. Each
 //! candidate starts at some time with a look; one that asked as often as it may stands still for good, and what it believes lasts.
 
 use hustings_lease::store_model::{Command, Reply};
@@ -172,7 +172,7 @@ impl World {
             if host.seen != self.store.revision() {
                 steps.push(Step::See(number));
             }
-            if host.schedule.next_alarm().is_some_and(|at| at <= (self.now + 1) * TICK) {
+            if host.schedule.next_timer().is_some_and(|at| at <= (self.now + 1) * TICK) {
                 steps.push(Step::Wake(number));
             }
         }
@@ -193,7 +193,7 @@ impl World {
                 self.host(number).has_started = true;
                 let revision = self.store.revision();
                 self.host(number).seen = revision;
-                self.host(number).schedule.cancel_alarm(Name::Overdue);
+                self.host(number).schedule.cancel_timer(Name::Overdue);
                 self.host(number).on_reply(clock, setup);
             }
             Step::Arrive(number) => {
@@ -214,7 +214,7 @@ impl World {
                 self.host(number).seen = revision;
                 self.host(number).inputs(inputs, clock, setup);
             }
-            Step::Wake(number) => self.host(number).ring(clock + 1, clock, setup),
+            Step::Wake(number) => self.host(number).fire(clock + 1, clock, setup),
             Step::Stopped(number) => {
                 (self.host(number).acts, self.host(number).must_stop) = (false, false);
                 self.host(number).inputs(vec![Input::Stopped], clock, setup);
@@ -243,7 +243,7 @@ impl World {
 impl Host {
     fn on_reply(&mut self, clock: u64, setup: &Setup) {
         let (attempt, command, reply) = self.reply.take().expect("a reply is on its way");
-        self.ring(clock, clock, setup);
+        self.fire(clock, clock, setup);
         self.schedule.on_answer(attempt, (clock + 1) * TICK);
         let (sights, answer) = self.desk.on_reply(&command, reply);
         let mut inputs: Vec<Input> = sights.into_iter().map(Input::Seen).collect();
@@ -259,16 +259,16 @@ impl Host {
         self.inputs(vec![Input::Answer(attempt, Answer::Unknown)], clock, setup);
     }
 
-    /// Rings the alarms that are due by this clock, before anything else.
-    fn ring(&mut self, due: u64, clock: u64, setup: &Setup) {
+    /// Fires the timers that are due by this clock, before anything else.
+    fn fire(&mut self, due: u64, clock: u64, setup: &Setup) {
         while let Some(name) = self.schedule.take_due(due * TICK) {
-            let effects = self.candidate.handle(Input::Alarm(name));
+            let effects = self.candidate.handle(Input::Timer(name));
             self.apply(effects, clock, setup);
         }
     }
 
     fn inputs(&mut self, inputs: Vec<Input>, clock: u64, setup: &Setup) {
-        self.ring(clock, clock, setup);
+        self.fire(clock, clock, setup);
         for input in inputs {
             let effects = self.candidate.handle(input);
             self.apply(effects, clock, setup);
@@ -293,8 +293,8 @@ impl Host {
                     self.schedule.forget();
                     self.must_stop = true;
                 }
-                Effect::SetAlarm(name, when) => self.schedule.set_alarm(name, when, clock * TICK, |_| 0),
-                Effect::CancelAlarm(name) => self.schedule.cancel_alarm(name),
+                Effect::SetTimer(name, when) => self.schedule.set_timer(name, when, clock * TICK, |_| 0),
+                Effect::CancelTimer(name) => self.schedule.cancel_timer(name),
                 Effect::Watch | Effect::Announce(_) => {}
             }
         }

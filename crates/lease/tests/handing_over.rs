@@ -22,7 +22,7 @@ fn a_holder_hands_over_to_a_preferred_candidate_that_stays_healthy() {
     assert_eq!(a.sets(Name::Prefer), Some(When::After(PREFERRED_FOR)));
     a.sees(Sight::Roster(vec![standing("a", 0), standing("b", 1), standing("c", 2)]));
     assert_eq!(a.effects, [], "the same sight again starts nothing anew");
-    assert_eq!(a.rings(Name::Prefer).stops(), handed_to("c"));
+    assert_eq!(a.fires(Name::Prefer).stops(), handed_to("c"));
     let Some(Request::Release(note)) = a.hears(Input::Stopped).asks() else { panic!("it releases: {:?}", a.effects) };
     assert_eq!(note.heir, Some(id("c")));
     assert_eq!(a.is_answered(Answer::Gone).sets(Name::StandBack), Some(When::After(HEIR_TIME)));
@@ -34,7 +34,7 @@ fn a_preferred_candidate_that_falls_ill_is_awaited_no_more() {
     a.sees(Sight::Roster(vec![standing("b", 1)]));
     a.sees(Sight::Roster(vec![Standing { is_healthy: false, ..standing("b", 1) }]));
     assert!(a.cancels(Name::Prefer));
-    assert_eq!(a.rings(Name::Prefer).stops(), None);
+    assert_eq!(a.fires(Name::Prefer).stops(), None);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn in_a_queue_others_let_the_heir_pass_once_per_predecessor() {
     let Some(Request::Release(note)) = a.asks() else { panic!("it leaves the queue: {:?}", a.effects) };
     assert_eq!((note.token, note.heir), (token(1), Some(id("c"))), "the will goes on to whoever is next");
     assert_eq!(a.is_answered(Answer::Gone).sets(Name::StandBack), Some(When::After(HEIR_TIME)));
-    a.rings(Name::StandBack).is_answered(Answer::Gone).is_answered(Answer::Waiting(Some(token(5))));
+    a.fires(Name::StandBack).is_answered(Answer::Gone).is_answered(Answer::Waiting(Some(token(5))));
     a.sees(Sight::Turn { token: token(5), note: will(1, "c"), is_clear: false });
     assert!(a.believes(), "the heir is dead: {:?}", a.effects);
 }
@@ -87,7 +87,7 @@ fn in_a_race_the_heir_goes_at_once_and_the_others_stand_back_for_it() {
     assert_eq!(racer().sees(vacant("a")).sets(Name::Contend), Some(When::After(Duration::ZERO)));
     let mut a = racer();
     assert_eq!(a.sees(vacant("c")).sets(Name::Contend), Some(When::After(HEIR_TIME)));
-    assert_eq!(a.rings(Name::Contend).asks(), Some(Request::Contend { over: Some(Version(2)) }), "the heir is dead");
+    assert_eq!(a.fires(Name::Contend).asks(), Some(Request::Contend { over: Some(Version(2)) }), "the heir is dead");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn in_a_race_without_an_heir_the_ranks_go_one_after_the_other() {
     assert_eq!(a.sets(Name::Contend), Some(When::Between(from, to)));
     a.sees(Sight::Held { by: id("c"), token: token(3), version: Version(3), ttl: None });
     assert!(a.cancels(Name::Contend), "another one was first");
-    assert_eq!(a.rings(Name::Contend).asks(), None);
+    assert_eq!(a.fires(Name::Contend).asks(), None);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn an_unhealthy_leader_releases_and_stands_back_until_it_is_well() {
     assert_eq!(a.hears(Input::Health(Health::Unhealthy)).stops(), Some(Loss::Unhealthy));
     a.hears(Input::Stopped).is_answered(Answer::Gone);
     assert_eq!(a.sets(Name::StandBack), Some(When::After(STAND_BACK)));
-    assert_eq!(a.rings(Name::StandBack).asks(), None, "it is unhealthy still");
+    assert_eq!(a.fires(Name::StandBack).asks(), None, "it is unhealthy still");
     assert_eq!(a.hears(Input::Health(Health::Healthy)).asks(), Some(Request::Look));
 }
 
@@ -128,7 +128,7 @@ fn an_unhealthy_candidate_leaves_the_queue_and_comes_back_as_soon_as_it_is_well(
     assert!(matches!(a.hears(Input::Health(Health::Unhealthy)).asks(), Some(Request::Release(_))));
     a.is_answered(Answer::Gone);
     assert_eq!(a.sets(Name::StandBack), Some(When::After(Duration::ZERO)));
-    assert_eq!(a.rings(Name::StandBack).asks(), None, "it is unhealthy still");
+    assert_eq!(a.fires(Name::StandBack).asks(), None, "it is unhealthy still");
     assert_eq!(a.hears(Input::Health(Health::Healthy)).asks(), Some(Request::Look));
 }
 
@@ -139,7 +139,7 @@ fn who_was_asked_to_step_down_stands_again_after_the_others() {
     assert_eq!(a.hears(Input::StandDown(asked.clone())).stops(), Some(Loss::StoodDown(asked)));
     a.hears(Input::Stopped).is_answered(Answer::Gone);
     assert_eq!(a.sets(Name::StandBack), Some(When::After(HEIR_TIME)));
-    assert_eq!(a.rings(Name::StandBack).asks(), Some(Request::Look));
+    assert_eq!(a.fires(Name::StandBack).asks(), Some(Request::Look));
 }
 
 #[test]
@@ -157,10 +157,10 @@ fn work_that_makes_no_progress_loses_its_leadership_and_stands_back_until_it_doe
     let mut a = Stage::of(Profile::ETCD).leads(1);
     a.sees(Sight::Roster(vec![standing("a", 0), standing("b", 0)]));
     assert_eq!(a.hears(Input::Health(Health::Stalled)).stops(), Some(Loss::Stalled));
-    assert_eq!(a.rings(Name::Renew).asks(), None, "no renewal for dead work");
+    assert_eq!(a.fires(Name::Renew).asks(), None, "no renewal for dead work");
     assert!(matches!(a.hears(Input::Stopped).asks(), Some(Request::Release(_))), "it could stop, and so is released");
     assert_eq!(a.is_answered(Answer::Gone).sets(Name::StandBack), Some(When::After(STAND_BACK)));
-    assert_eq!(a.rings(Name::StandBack).asks(), None, "it still makes no progress");
+    assert_eq!(a.fires(Name::StandBack).asks(), None, "it still makes no progress");
     assert_eq!(a.hears(Input::Health(Health::Healthy)).asks(), Some(Request::Look));
 }
 
@@ -168,12 +168,12 @@ fn work_that_makes_no_progress_loses_its_leadership_and_stands_back_until_it_doe
 fn work_that_hangs_is_given_up_when_its_validity_is_over_and_not_before() {
     let mut a = Stage::of(Profile::ETCD).leads(1);
     a.hears(Input::Health(Health::Stalled));
-    assert_eq!(a.rings(Name::Lapse).asks(), None, "its belief goes on");
-    let ended = a.rings(Name::End);
+    assert_eq!(a.fires(Name::Lapse).asks(), None, "its belief goes on");
+    let ended = a.fires(Name::End);
     assert_eq!((ended.forgets(), ended.asks()), (Some(Loss::Stalled), None));
     let until = Until { attempt: Attempt(2), less: Duration::ZERO };
     assert_eq!(ended.sets(Name::Lapse), Some(When::At(until)), "the attempt that won is what the lease counts from");
-    let Some(Request::Release(note)) = a.rings(Name::Lapse).asks() else { panic!("it keeps what it cannot use") };
+    let Some(Request::Release(note)) = a.fires(Name::Lapse).asks() else { panic!("it keeps what it cannot use") };
     assert_eq!((note.token, note.because.contains("no progress")), (token(1), true));
 }
 
@@ -183,18 +183,18 @@ fn work_that_ignores_whoever_tells_it_to_stop_is_given_up_unless_its_host_holds_
     for told in told() {
         let mut a = Stage::of(Profile::ETCD).leads(1);
         assert!(a.hears(told).stops().is_some());
-        assert_eq!(a.rings(Name::Lapse).asks(), None, "its belief goes on");
-        assert_eq!(a.rings(Name::End).asks(), None, "it may stop still");
-        let Some(Request::Release(note)) = a.rings(Name::Lapse).asks() else {
+        assert_eq!(a.fires(Name::Lapse).asks(), None, "its belief goes on");
+        assert_eq!(a.fires(Name::End).asks(), None, "it may stop still");
+        let Some(Request::Release(note)) = a.fires(Name::Lapse).asks() else {
             panic!("it stays in the queue for ever")
         };
         assert!(!note.has_stopped, "it may act still");
     }
     for told in told() {
         let mut b = Stage::with(Profile::ETCD, |settings| settings.unstopped = Unstopped::Held).leads(1);
-        b.hears(told).rings(Name::End);
+        b.hears(told).fires(Name::End);
         assert_eq!(
-            (b.sets(Name::Lapse), b.rings(Name::Lapse).asks()),
+            (b.sets(Name::Lapse), b.fires(Name::Lapse).asks()),
             (None, None),
             "whoever kills it says when it is dead"
         );
@@ -210,7 +210,7 @@ fn in_a_race_whoever_has_lost_one_leaves_room_for_others() {
     let mut a = Stage::of(Profile::CONSUL);
     a.sees(held.clone()).is_answered(Answer::Waiting(None));
     assert_eq!(a.sees(vacant.clone()).sets(Name::Contend), Some(When::After(Duration::ZERO)), "it knows of no herd");
-    a.rings(Name::Contend).is_answered(Answer::Waiting(None));
+    a.fires(Name::Contend).is_answered(Answer::Waiting(None));
     let place = Duration::from_millis(50);
     a.sees(held).sees(vacant);
     assert_eq!(a.sets(Name::Contend), Some(When::Between(Duration::ZERO, place)), "somebody else was there first");

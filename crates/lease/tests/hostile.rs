@@ -88,7 +88,7 @@ fn input(dice: &mut Dice, last: Attempt, step: u64) -> Input {
         0..=5 => Input::Answer(last, answer(dice, step)),
         6 => Input::Answer(Attempt(dice.below(last.0 + 3)), answer(dice, step)),
         7..=9 => Input::Seen(sight(dice, step)),
-        10..=12 => Input::Alarm(NAMES[dice.below(13) as usize]),
+        10..=12 => Input::Timer(NAMES[dice.below(13) as usize]),
         13 => Input::Health(match dice.below(16) {
             0 => Health::Unhealthy,
             1 => Health::Stalled,
@@ -135,15 +135,15 @@ fn nonsense(runs: u64, defect: Option<Defect>) -> Result<(u64, u64), String> {
                         assert!(schedule.resolve(until).is_some(), "belief counts from an attempt that left");
                     }
                     Effect::Stop(until, _) => assert!(schedule.resolve(until).is_some()),
-                    Effect::SetAlarm(name, when) => schedule.set_alarm(name, when, step, |most| most),
-                    Effect::CancelAlarm(name) => schedule.cancel_alarm(name),
+                    Effect::SetTimer(name, when) => schedule.set_timer(name, when, step, |most| most),
+                    Effect::CancelTimer(name) => schedule.cancel_timer(name),
                     Effect::Forget(_) => is_over = true,
                     Effect::Watch | Effect::Announce(_) => {}
                 }
             }
             let input = input(&mut dice, last, step);
             // Once its validity is over, work that does not stop is given up.
-            acts &= input != Input::Stopped && !(is_over && input == Input::Alarm(Name::Lapse));
+            acts &= input != Input::Stopped && !(is_over && input == Input::Timer(Name::Lapse));
             effects = candidate.handle(input);
         }
     }

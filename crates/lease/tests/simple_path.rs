@@ -65,22 +65,22 @@ fn a_winner_believes_from_when_its_request_left() {
 #[test]
 fn a_renewal_counts_from_when_it_left_too() {
     let mut candidate = leader(Profile::HUSTINGS);
-    assert_eq!(asked(&candidate.handle(Input::Alarm(Name::Renew))), Some((Attempt(3), Request::Renew)));
+    assert_eq!(asked(&candidate.handle(Input::Timer(Name::Renew))), Some((Attempt(3), Request::Renew)));
     let effects = candidate.handle(Input::Answer(Attempt(3), Answer::Renewed));
     assert_eq!(believed(&effects), Some((Token::new(7), Until { attempt: Attempt(3), less: ZERO })));
-    let next = Effect::SetAlarm(Name::Renew, When::Sent(Attempt(3), Duration::from_secs(2)));
+    let next = Effect::SetTimer(Name::Renew, When::Sent(Attempt(3), Duration::from_secs(2)));
     assert!(effects.contains(&next), "{effects:?}");
 }
 
 #[test]
 fn a_silent_store_ends_the_tenure_and_a_late_answer_does_not_revive_it() {
     let mut candidate = leader(Profile::HUSTINGS);
-    candidate.handle(Input::Alarm(Name::Renew));
-    let effects = candidate.handle(Input::Alarm(Name::Stop));
+    candidate.handle(Input::Timer(Name::Renew));
+    let effects = candidate.handle(Input::Timer(Name::Stop));
     let until = Until { attempt: Attempt(2), less: Duration::from_millis(500) };
     assert!(effects.contains(&Effect::Stop(until, Loss::Silence)), "{effects:?}");
     assert_eq!(candidate.handle(Input::Answer(Attempt(3), Answer::Renewed)), []);
-    let effects = candidate.handle(Input::Alarm(Name::End));
+    let effects = candidate.handle(Input::Timer(Name::End));
     assert!(effects.contains(&Effect::Forget(Loss::Silence)), "{effects:?}");
     assert_eq!(asked(&effects), None, "the application may act still");
 }
@@ -102,7 +102,7 @@ fn release_comes_last() {
 fn a_turn_in_a_queue_takes_the_lease_of_the_session() {
     let mut candidate = contender(Profile::ETCD);
     candidate.handle(Input::Answer(Attempt(2), Answer::Waiting(Some(Token::new(9)))));
-    candidate.handle(Input::Alarm(Name::Renew));
+    candidate.handle(Input::Timer(Name::Renew));
     candidate.handle(Input::Answer(Attempt(3), Answer::Renewed));
     let effects = candidate.handle(Input::Seen(Sight::Turn { token: Token::new(9), note: None, is_clear: false }));
     assert_eq!(believed(&effects), Some((Token::new(9), Until { attempt: Attempt(3), less: ZERO })));
@@ -113,7 +113,7 @@ fn a_turn_in_a_queue_takes_the_lease_of_the_session() {
 fn a_turn_on_a_lease_that_is_short_renews_first() {
     let mut candidate = contender(Profile::ETCD);
     candidate.handle(Input::Answer(Attempt(2), Answer::Waiting(Some(Token::new(9)))));
-    candidate.handle(Input::Alarm(Name::Short));
+    candidate.handle(Input::Timer(Name::Short));
     let effects = candidate.handle(Input::Seen(Sight::Turn { token: Token::new(9), note: None, is_clear: false }));
     assert_eq!((believed(&effects), asked(&effects)), (None, Some((Attempt(3), Request::Renew))));
     let effects = candidate.handle(Input::Answer(Attempt(3), Answer::Renewed));
@@ -133,9 +133,9 @@ fn an_observer_swaps_on_the_version_that_has_grown_old() {
     candidate.handle(Input::Answer(Attempt(1), Answer::Waiting(None)));
     let effects = candidate.handle(Input::Seen(held(12)));
     let patience = Duration::from_millis(10_001);
-    assert_eq!(effects, [Effect::SetAlarm(Name::Expiry, When::After(patience))], "a new version starts anew");
+    assert_eq!(effects, [Effect::SetTimer(Name::Expiry, When::After(patience))], "a new version starts anew");
     assert_eq!(candidate.handle(Input::Seen(held(12))), [], "the same version does not");
-    let effects = candidate.handle(Input::Alarm(Name::Expiry));
+    let effects = candidate.handle(Input::Timer(Name::Expiry));
     assert_eq!(asked(&effects), Some((Attempt(2), Request::Contend { over: Some(Version(12)) })));
 }
 
@@ -155,10 +155,10 @@ fn a_relayed_renewal_counts_the_one_before() {
     let mut candidate = contender(Profile::ZOOKEEPER);
     let effects = candidate.handle(Input::Answer(Attempt(2), Answer::Won(Token::new(7))));
     assert_eq!(believed(&effects), None, "it holds off for a tick");
-    let effects = candidate.handle(Input::Alarm(Name::HoldOff));
+    let effects = candidate.handle(Input::Timer(Name::HoldOff));
     assert_eq!(believed(&effects), Some((Token::new(7), Until { attempt: Attempt(2), less: ZERO })));
     for (attempt, counted) in [(3, None), (4, Some(3)), (5, Some(4))] {
-        assert_eq!(asked(&candidate.handle(Input::Alarm(Name::Renew))), Some((Attempt(attempt), Request::Renew)));
+        assert_eq!(asked(&candidate.handle(Input::Timer(Name::Renew))), Some((Attempt(attempt), Request::Renew)));
         let effects = candidate.handle(Input::Answer(Attempt(attempt), Answer::Renewed));
         assert_eq!(believed(&effects).map(|(_, until)| until.attempt), counted.map(Attempt));
     }
@@ -177,5 +177,5 @@ fn a_refused_contender_asks_again_later() {
     let mut candidate = contender(Profile::CONSUL);
     let effects = candidate.handle(Input::Answer(Attempt(2), Answer::Refused(Refusal::Unreachable)));
     assert_eq!(asked(&effects), None);
-    assert_eq!(asked(&candidate.handle(Input::Alarm(Name::Retry))), Some((Attempt(3), Request::Look)));
+    assert_eq!(asked(&candidate.handle(Input::Timer(Name::Retry))), Some((Attempt(3), Request::Look)));
 }

@@ -43,9 +43,9 @@ fn a_record_that_is_vacant_while_one_leads_is_lost_when_a_look_says_so() {
 #[test]
 fn a_renewal_that_says_gone_ends_the_tenure_and_other_errors_do_not() {
     let mut a = Stage::of(Profile::CONSUL).leads(5);
-    a.rings(Name::Renew).is_answered(Answer::Refused(Refusal::Other("500".into())));
+    a.fires(Name::Renew).is_answered(Answer::Refused(Refusal::Other("500".into())));
     assert_eq!((a.forgets(), a.sets(Name::Retry).is_some()), (None, true));
-    assert_eq!(a.rings(Name::Retry).asks(), Some(Request::Renew));
+    assert_eq!(a.fires(Name::Retry).asks(), Some(Request::Renew));
     assert_eq!(a.is_answered(Answer::Gone).forgets(), Some(Loss::Gone));
 }
 
@@ -53,8 +53,8 @@ fn a_renewal_that_says_gone_ends_the_tenure_and_other_errors_do_not() {
 fn where_versions_are_swapped_an_unclear_renewal_is_looked_at_first() {
     for (profile, next) in [(Profile::KUBERNETES, Request::Look), (Profile::ETCD, Request::Renew)] {
         let mut a = Stage::of(profile).leads(5);
-        a.rings(Name::Renew).is_answered(Answer::Unknown);
-        assert_eq!(a.rings(Name::Retry).asks(), Some(next), "{}", profile.name);
+        a.fires(Name::Renew).is_answered(Answer::Unknown);
+        assert_eq!(a.fires(Name::Retry).asks(), Some(next), "{}", profile.name);
     }
 }
 
@@ -73,7 +73,7 @@ fn an_event_is_no_permission() {
     a.sees(held("b", 5)).is_answered(Answer::Waiting(None));
     a.sees(Sight::Vacant { version: None, note: None });
     assert!(!a.believes());
-    assert_eq!(a.rings(Name::Contend).asks(), Some(Request::Contend { over: None }));
+    assert_eq!(a.fires(Name::Contend).asks(), Some(Request::Contend { over: None }));
     assert!(!a.is_answered(Answer::Waiting(None)).believes(), "somebody else was first");
 }
 
@@ -107,38 +107,38 @@ fn a_token_that_fell_leads_nobody_and_is_told() {
     assert_eq!(a.tells(), [Change::TokenFell { won: token(3), seen: token(70) }]);
     assert!(matches!(a.asks(), Some(Request::Release(Note { token: released, .. })) if released == token(3)));
     let raised = token(1).in_generation(1);
-    a.is_answered(Answer::Gone).rings(Name::StandBack);
+    a.is_answered(Answer::Gone).fires(Name::StandBack);
     assert!(a.is_answered(Answer::Gone).is_answered(Answer::Won(raised)).believes());
 }
 
 #[test]
 fn a_release_whose_outcome_nobody_knows_is_looked_at_and_repeated() {
     let mut a = Stage::of(Profile::CONSUL).leads(5);
-    a.rings(Name::Stop).hears(Input::Stopped).is_answered(Answer::Unknown);
-    assert_eq!(a.rings(Name::Retry).asks(), Some(Request::Look));
+    a.fires(Name::Stop).hears(Input::Stopped).is_answered(Answer::Unknown);
+    assert_eq!(a.fires(Name::Retry).asks(), Some(Request::Look));
     assert!(matches!(a.is_answered(Answer::Won(token(5))).asks(), Some(Request::Release(_))));
 }
 
 #[test]
 fn a_broken_connection_starts_relayed_renewals_afresh() {
     let mut a = Stage::of(Profile::ZOOKEEPER);
-    a.is_answered(Answer::Gone).is_answered(Answer::Won(token(1))).rings(Name::HoldOff);
-    a.rings(Name::Renew).is_answered(Answer::Renewed);
-    assert!(a.rings(Name::Renew).is_answered(Answer::Renewed).believes(), "the second proves the first");
+    a.is_answered(Answer::Gone).is_answered(Answer::Won(token(1))).fires(Name::HoldOff);
+    a.fires(Name::Renew).is_answered(Answer::Renewed);
+    assert!(a.fires(Name::Renew).is_answered(Answer::Renewed).believes(), "the second proves the first");
     a.sees(Sight::Interrupted).is_answered(Answer::Won(token(1)));
     assert_eq!(a.asks(), Some(Request::Renew));
     assert!(!a.is_answered(Answer::Renewed).believes(), "what the lost member heard, it may never have relayed");
-    assert!(a.rings(Name::Renew).is_answered(Answer::Renewed).believes());
+    assert!(a.fires(Name::Renew).is_answered(Answer::Renewed).believes());
 }
 
 #[test]
 fn who_slept_learns_first_what_is_over() {
     let mut a = Stage::of(Profile::ZOOKEEPER);
     a.is_answered(Answer::Gone).is_answered(Answer::Won(token(1)));
-    a.rings(Name::Short);
-    assert!(!a.rings(Name::HoldOff).believes(), "its lease is too old to take office on");
+    a.fires(Name::Short);
+    assert!(!a.fires(Name::HoldOff).believes(), "its lease is too old to take office on");
     let mut a = Stage::of(Profile::ETCD);
-    a.is_answered(Answer::Gone).rings(Name::Overdue);
+    a.is_answered(Answer::Gone).fires(Name::Overdue);
     assert_eq!(a.asks(), Some(Request::Look), "an answer would come too late: it looks");
 }
 
@@ -148,9 +148,9 @@ fn a_leader_stops_so_early_that_all_has_ended_before_its_lease() {
     a.is_answered(Answer::Gone).is_answered(Answer::Won(token(1)));
     let of = |less| Some(When::At(Until { attempt: Attempt(2), less: Duration::from_millis(less) }));
     assert_eq!(a.sets(Name::Stop), of(2_500), "stop grace and kill margin before the end");
-    assert_eq!(a.rings(Name::Stop).sets(Name::End), of(500), "kill margin before the end");
+    assert_eq!(a.fires(Name::Stop).sets(Name::End), of(500), "kill margin before the end");
     assert_eq!(a.stops(), Some(Loss::Silence));
-    assert_eq!(a.rings(Name::End).forgets(), Some(Loss::Silence));
+    assert_eq!(a.fires(Name::End).forgets(), Some(Loss::Silence));
 }
 
 #[test]
@@ -161,10 +161,10 @@ fn two_lost_renewals_in_a_row_depose_nobody() {
     let third_leaves = timing.renewal + each * 2;
     assert_eq!(timing.renewal * 3 - third_leaves, timing.patience());
     let mut a = Stage::of(Profile::ETCD).leads(1);
-    a.rings(Name::Renew);
+    a.fires(Name::Renew);
     for _ in 0..2 {
         assert_eq!(a.is_answered(Answer::Unknown).sets(Name::Retry), Some(When::After(timing.retry())));
-        assert_eq!(a.rings(Name::Retry).asks(), Some(Request::Renew));
+        assert_eq!(a.fires(Name::Retry).asks(), Some(Request::Renew));
     }
     assert!(a.is_answered(Answer::Renewed).believes());
 }
@@ -191,6 +191,6 @@ fn only_who_led_and_stopped_says_so_in_its_note() {
     let mut a = Stage::of(Profile::ETCD).leads(5);
     assert_eq!(has_stopped(a.hears(asked()).hears(Input::Stopped)), Some(true));
     let mut a = Stage::of(Profile::ETCD).leads(5);
-    a.hears(Input::Health(Health::Stalled)).rings(Name::End);
-    assert_eq!(has_stopped(a.rings(Name::Lapse)), Some(false), "its work may act still");
+    a.hears(Input::Health(Health::Stalled)).fires(Name::End);
+    assert_eq!(has_stopped(a.fires(Name::Lapse)), Some(false), "its work may act still");
 }

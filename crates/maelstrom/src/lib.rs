@@ -28,10 +28,10 @@ pub mod envelope;
 pub mod request;
 pub mod store;
 
-pub mod alarms;
 pub mod connection;
 pub mod node;
 pub mod storage;
+pub mod timers;
 
 pub mod stdio;
 

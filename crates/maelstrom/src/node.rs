@@ -9,19 +9,19 @@
 //!
 //! What to read next: [`crate::stdio`], which hosts a node for real, and [`crate::bench::virtual_time`], which hosts many.
 
-use crate::alarms::Alarms;
 use crate::connection::{Connections, News, Packet};
 use crate::dice::Dice;
 use crate::envelope::{Body, Envelope, body, code, error};
 use crate::request::{Form, Now, Request, understand};
 use crate::storage::{Place, Storage, StorageError};
 use crate::store::{Answer, Question, Store};
+use crate::timers::Timers;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hustings_core::protocol::{LinkState, Links};
 use hustings_core::replica::ReplicaState;
-use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, RecordNumber, Replica, ReplicaMessage};
+use hustings_core::replica::{Action, Birth, Event, Policy, RecordNumber, Replica, ReplicaMessage, ReplicaTimer};
 use hustings_core::{
     Cluster, ClusterId, EntryKind, Limits, Member, Membership, NodeId, Priority, Protocol, Refusal, Timing, Wire,
 };
@@ -59,7 +59,7 @@ pub struct Setup<P: Protocol> {
     pub policy: Policy,
     /// Entries that stay in memory below a snapshot.
     pub trailing_entries: u64,
-    /// The seed for the jitter of its alarms.
+    /// The seed for the jitter of its timers.
     pub seed: u64,
 }
 
@@ -127,7 +127,7 @@ struct Running<P: Protocol> {
     appended: RecordNumber,
     durable: RecordNumber,
     wants_sync: bool,
-    alarms: Alarms<Alarm<P::Timer>>,
+    timers: Timers<ReplicaTimer<P::Timer>>,
     /// Connections for protocols that need links on which nothing is lost: this network has none of its own.
     connections: Option<Connections>,
     /// While nothing shows that the tool knows all nodes: until when peers hear nothing.
@@ -224,23 +224,23 @@ impl<P: Protocol> Node<P> {
     }
 
     /// Time at which the node wants to be called next; `None` before `init`.
-    pub fn next_alarm(&self) -> Option<u64> {
+    pub fn next_timer(&self) -> Option<u64> {
         let running = self.running.as_ref()?;
         let patience = |until: Option<u64>| until.unwrap_or(u64::MAX);
         let change = patience(running.changes.values().next().map(|waiting| waiting.until));
         let look = patience(running.looks.values().next().map(|waiting| waiting.until));
         let tick = patience(running.next_connection_tick());
-        Some(running.alarms.next().unwrap_or(u64::MAX).min(change).min(look).min(tick))
+        Some(running.timers.next().unwrap_or(u64::MAX).min(change).min(look).min(tick))
     }
 
-    /// Rings what is due. Lines that have arrived come first (ADR 29).
+    /// Fires what is due. Lines that have arrived come first (ADR 29).
     ///
     /// # Errors
     /// When the disk fails: the process must end.
     pub fn on_time(&mut self, now: u64, out: &mut Output) -> Result<(), StorageError> {
         let Some(running) = &mut self.running else { return Ok(()) };
-        while let Some(alarm) = running.alarms.take_due(now) {
-            running.step(now, Event::Alarm(alarm), out)?;
+        while let Some(timer) = running.timers.take_due(now) {
+            running.step(now, Event::Timer(timer), out)?;
         }
         running.on_connection_tick(now, out)?;
         running.lose_patience(now, out)
@@ -332,7 +332,7 @@ impl<P: Protocol> Running<P> {
             appended: 0,
             durable: 0,
             wants_sync: false,
-            alarms: Alarms::default(),
+            timers: Timers::default(),
             connections,
             quiet_until: Some(now + QUIET),
             dice: Dice::new(setup.seed, me.0 + (recovered.boots << 8)),
@@ -536,8 +536,8 @@ impl<P: Protocol> Running<P> {
                         }
                     }
                 }
-                Action::SetTimer(alarm, after) => self.alarms.arm(alarm, &after, now, &mut self.dice),
-                Action::CancelTimer(alarm) => self.alarms.disarm(alarm),
+                Action::SetTimer(timer, after) => self.timers.arm(timer, &after, now, &mut self.dice),
+                Action::CancelTimer(timer) => self.timers.disarm(timer),
                 Action::Applied { request, response, .. } => self.on_applied(request, response, out),
                 Action::Refused { request, refusal } => self.on_refused(request, &refusal, out),
                 Action::Unknown { request } => self.answer_change(request, error(code::CRASH, "perhaps done"), out),

@@ -1,6 +1,6 @@
 //! A node on standard input and output, in the time of the operating system: [`run`].
 //!
-//! One thread reads lines, another waits for lines and alarms, prints, and syncs. Nothing but envelopes is ever printed on
+//! One thread reads lines, another waits for lines and timers, prints, and syncs. Nothing but envelopes is ever printed on
 //! standard output (MC-1); it is flushed after every turn (MP-3).
 
 use crate::node::{Node, Output, Setup};
@@ -45,7 +45,7 @@ pub fn run<P: Protocol>(
     let mut out = Output::default();
     let mut has_input = true;
     while has_input || node.is_busy() {
-        let wait = node.next_alarm().map_or(Duration::from_secs(3_600), |at| {
+        let wait = node.next_timer().map_or(Duration::from_secs(3_600), |at| {
             Duration::from_micros(at.saturating_sub(micros())).min(Duration::from_secs(3_600))
         });
         if has_input {
@@ -57,7 +57,7 @@ pub fn run<P: Protocol>(
         } else {
             std::thread::park_timeout(wait);
         }
-        // Also after a pause: what has arrived is heard before alarms that are overdue.
+        // Also after a pause: what has arrived is heard before timers that are overdue.
         for line in arrivals.try_iter().take(TURN_MAX) {
             node.on_line(micros(), &line, &mut out)?;
         }

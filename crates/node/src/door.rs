@@ -4,7 +4,7 @@
 //!   hustings-door    accept, TLS, hello, proof        a stranger decides how often
 //!         │ Caller: somebody who has said hello, proven as far as this node asks
 //!         ▼
-//!   hustings-loop    is it a member? then a link      replica, alarms
+//!   hustings-loop    is it a member? then a link      replica, timers
 //! ```
 //!
 //! Handshakes in TLS cost processor time, and strangers decide how many there are. They have one thread of their own, which gives way to

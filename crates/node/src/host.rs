@@ -3,19 +3,19 @@
 //! It waits for anything, takes everything that is there, steps the replica once for each, and then does what came out: one
 //! batch for the disk thread, one write per peer. What arrives while the disk syncs is the next batch.
 
-use crate::alarm_clock::AlarmClock;
 use crate::config::OnFatal;
 use crate::counters::Counters;
 use crate::disk::{Batch, DiskNews, DiskThread};
 use crate::gatekeeper::Gatekeeper;
 use crate::handle::{Applied, Call, Happening, NodeStatus, Readable, RequestError};
 use crate::link::{Arrival, Links, Outbox};
+use crate::loop_timer::LoopTimer;
 use crate::node::or_fatal;
 use crate::pace::Pace;
 use crate::snapshots::{SnapshotJob, SnapshotJobs, SnapshotNews};
 use crate::timers::{Eagerness, Timers, boot_micros};
 use hustings_core::protocol::{DiskHealth, LinkState};
-use hustings_core::replica::{Action, Alarm, Event, RecordNumber, Replica, ReplicaMessage, Request, RequestId};
+use hustings_core::replica::{Action, Event, RecordNumber, Replica, ReplicaMessage, ReplicaTimer, Request, RequestId};
 use hustings_core::{EntryKind, Membership, NodeId, Outcome, Protocol, Record, SnapshotReference, StateMachine, Wire};
 use hustings_recorder::{Mark, Tape};
 use hustings_wal::Disk;
@@ -39,7 +39,7 @@ use upkeep::Describing;
 
 /// Inputs taken in one turn before what they led to is sent out.
 const TURN_MAX: usize = 512;
-/// An alarm this late means that the process was held up: what peers said meanwhile is heard first.
+/// A timer this late means that the process was held up: what peers said meanwhile is heard first.
 const LATE: Duration = Duration::from_millis(20);
 /// Most clients that may wait for the outcome of a proposal, and most that may wait for a read; further ones are refused at once.
 const WAITING_MAX: usize = 65_536;
@@ -68,7 +68,7 @@ pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
     pub(crate) disk_stall_after: Duration,
     pub(crate) compare_states_every: Option<Duration>,
     pub(crate) pace: Pace,
-    pub(crate) clock: AlarmClock,
+    pub(crate) clock: LoopTimer,
     pub(crate) on_fatal: OnFatal,
     pub(crate) on_removed: OnFatal,
     pub(crate) tape: Option<Tape>,
@@ -114,7 +114,7 @@ struct Link {
 pub(crate) struct Host<P: Protocol, S: StateMachine> {
     replica: Replica<P, S>,
     wiring: Wiring<P, S>,
-    timers: Timers<Alarm<P::Timer>>,
+    timers: Timers<ReplicaTimer<P::Timer>>,
     links: BTreeMap<NodeId, Link>,
     proposers: HashMap<RequestId, Proposer<S>>,
     readers: HashMap<RequestId, Answer<Readable<S::View>>>,
@@ -206,7 +206,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             let woken = self.mark_lateness(wake);
             self.begin_slice();
             self.take_what_is_there();
-            self.ring_due_alarms().await;
+            self.fire_due_timers().await;
             self.turn_out();
             self.mark_long_turn(woken);
         }
@@ -235,8 +235,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.hand_over_requests();
     }
 
-    /// A host that wakes late hears what its peers said before it believes its own alarms (ADR 29).
-    async fn ring_due_alarms(&mut self) {
+    /// A host that wakes late hears what its peers said before it believes its own timers (ADR 29).
+    async fn fire_due_timers(&mut self) {
         let now = Instant::now();
         if self.timers.next().is_some_and(|next| now.saturating_duration_since(next) > LATE) {
             for _ in 0..3 {
@@ -244,8 +244,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 self.take_what_is_there();
             }
         }
-        while let Some(alarm) = self.timers.take_due(Instant::now()) {
-            self.step(Event::Alarm(alarm));
+        while let Some(timer) = self.timers.take_due(Instant::now()) {
+            self.step(Event::Timer(timer));
         }
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP_EVERY;
@@ -443,8 +443,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                         link.outbox.put(&message);
                     }
                 }
-                Action::SetTimer(alarm, after) => self.timers.arm(alarm, &after, Instant::now()),
-                Action::CancelTimer(alarm) => self.timers.disarm(alarm),
+                Action::SetTimer(timer, after) => self.timers.arm(timer, &after, Instant::now()),
+                Action::CancelTimer(timer) => self.timers.disarm(timer),
                 Action::Applied { request, lsn, response } => {
                     Counters::add(&self.wiring.counters.proposals_applied, 1);
                     if let Some(Proposer::Client(answer)) = self.proposers.remove(&request) {

@@ -5,7 +5,6 @@
 //!
 //! What to read next: [`node`] (the threads), [`host`] (the loop), [`door`] (handshakes), [`link`] (the wire between peers), [`disk`].
 
-mod alarm_clock;
 mod comparison;
 mod complaints;
 pub mod config;
@@ -20,6 +19,7 @@ pub mod handle;
 mod handshake;
 mod host;
 mod link;
+mod loop_timer;
 pub mod node;
 mod pace;
 mod peer_stream;

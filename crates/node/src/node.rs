@@ -1,13 +1,12 @@
 //! Starting a node: open the data directory, bind the peer port, start the threads.
 //!
 //! ```text
-//!    hustings-loop      one tokio thread: replica, alarms, peer links      never waits for a disk or a client
+//!    hustings-loop      one tokio thread: replica, timers, peer links      never waits for a disk or a client
 //!    hustings-door      handshakes of peers and of strangers               gives way to all others
 //!    hustings-disk      records in, "durable through n" out                one fdatasync per batch
 //!    hustings-snapshot  cuts, fetches, loads                               large files, no hurry
 //! ```
 
-use crate::alarm_clock::AlarmClock;
 use crate::config::{NodeConfig, RecordingConfig, StartError};
 use crate::counters::Counters;
 use crate::disk::DiskThread;
@@ -17,6 +16,7 @@ use crate::gatekeeper::Gatekeeper;
 use crate::handle::{Handle, NodeStatus};
 use crate::host::{Host, Wiring};
 use crate::link::Links;
+use crate::loop_timer::LoopTimer;
 use crate::pace::Pace;
 use crate::positions::Positions;
 use crate::snapshots;
@@ -206,7 +206,7 @@ pub fn start<P: Protocol, S: StateMachine>(
                 disk_stall_after: config.disk_stall_after,
                 compare_states_every: config.compare_states_every,
                 pace: Pace::new(config.timing_mode, config.timing),
-                clock: AlarmClock::new().expect("a loop whose runtime has its descriptors finds one more"),
+                clock: LoopTimer::new().expect("a loop whose runtime has its descriptors finds one more"),
                 on_fatal: config.on_fatal,
                 on_removed: config.on_removed,
                 tape,

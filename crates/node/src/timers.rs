@@ -1,11 +1,11 @@
-//! Alarms on the machine's monotonic clock: [`Timers`].
+//! Timers on the machine's monotonic clock: [`Timers`].
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The armed alarms and their deadlines. An alarm that is armed again or disarmed never rings at its old time.
+/// The armed timers and their deadlines. A timer that is armed again or disarmed never fires at its old time.
 pub(crate) struct Timers<T> {
     armed: BTreeMap<T, Instant>,
     /// The earliest of them, kept so that the common case, re-arming a later one, does not search.
@@ -30,7 +30,7 @@ impl<T: Ord + Copy> Timers<T> {
         }
     }
 
-    /// Disarms `timer`; it does not ring any more.
+    /// Disarms `timer`; it does not fire any more.
     pub(crate) fn disarm(&mut self, timer: T) {
         let before = self.armed.remove(&timer);
         if before.is_some() && before == self.earliest {
@@ -42,12 +42,12 @@ impl<T: Ord + Copy> Timers<T> {
         self.earliest = self.armed.values().min().copied();
     }
 
-    /// Deadline of the next alarm; `None` if none is armed.
+    /// Deadline of the next timer; `None` if none is armed.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.earliest
     }
 
-    /// Takes the alarm that is overdue the longest.
+    /// Takes the timer that is overdue the longest.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<T> {
         if self.earliest.is_none_or(|earliest| earliest > now) {
             return None;
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_that_is_armed_again_or_disarmed_never_rings_at_its_old_time() {
+    fn a_timer_that_is_armed_again_or_disarmed_never_fires_at_its_old_time() {
         let now = Instant::now();
         let mut timers = Timers::new();
         let (soon, soon_at) = at(now, 10);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn alarms_ring_in_the_order_of_their_times() {
+    fn timers_fire_in_the_order_of_their_times() {
         let now = Instant::now();
         let mut timers = Timers::new();
         for (name, millis) in [("c", 30), ("a", 10), ("b", 20)] {

@@ -88,7 +88,7 @@ fn genuine<P: Protocol>() -> Vec<Bytes> {
                 let proposal = Proposal { origin, kind: EntryKind::Command, stamp: Stamp::NONE, payload };
                 value.step(Input::Propose(vec![proposal]), &mut out);
             } else if let Some(timer) = armed.pop_first() {
-                value.step(Input::Alarm(timer), &mut out);
+                value.step(Input::Timer(timer), &mut out);
             }
         }
     }

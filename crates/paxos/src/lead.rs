@@ -133,7 +133,7 @@ impl Paxos {
         out.send_resting_on(RestsOn::Nothing, to, Message::Commit { heartbeat, slot: commit, stored });
     }
 
-    pub(crate) fn on_heartbeat_alarm(&mut self, out: &mut Effects<Paxos>) {
+    pub(crate) fn on_heartbeat_timer(&mut self, out: &mut Effects<Paxos>) {
         self.send_heartbeats(out);
         out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
         // A voter that has not promised yet and must, after a change of membership (TR-6).

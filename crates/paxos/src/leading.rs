@@ -28,7 +28,7 @@ impl Leads for Paxos {
     type Log = Journal;
     type Peer = Peer;
 
-    const TRANSFER_ALARM: Timer = Timer::Transfer;
+    const TRANSFER_TIMER: Timer = Timer::Transfer;
 
     fn node(&self) -> &Node<Journal> {
         &self.node

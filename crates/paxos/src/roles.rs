@@ -8,7 +8,7 @@
 //!       └───────── a higher ballot; evidence of a leader; no quorum of acknowledgements (TB-1) ─────────────┘
 //! ```
 //!
-//! Each move drops what only the old role has (`leave_role`), announces why, and arms the alarms of the new one.
+//! Each move drops what only the old role has (`leave_role`), announces why, and arms the timers of the new one.
 //! Source: TRex, "follow", "recover" and "lead"; the rules are those of `docs/protocols/rules`.
 
 use crate::ballot::Promises;
@@ -189,7 +189,7 @@ impl Paxos {
                 for timer in [Timer::Heartbeat, Timer::QuorumCheck] {
                     out.cancel_timer(timer);
                 }
-                // The alarm of a hand-over stays: its requester hears how it ended even if nobody leads.
+                // The timer of a hand-over stays: its requester hears how it ended even if nobody leads.
                 reign.office.reads.refuse_all(out);
             }
         }

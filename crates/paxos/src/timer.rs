@@ -1,6 +1,6 @@
-//! The alarms of TRex: [`Timer`].
+//! The timers of TRex: [`Timer`].
 
-/// The alarms that TRex sets.
+/// The timers that TRex sets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
     /// Nobody was heard for too long, or a poll or a prepare round got no answers (TF-3, TF-4, TR-6).

@@ -10,11 +10,11 @@ use support::{Ours, Theatre};
 impl Crashing for Ours {
     fn call(theatre: &mut Theatre, id: u64, among: &[u64]) {
         let _ = among;
-        theatre.ring_if_armed(id, Timer::Deadline);
+        theatre.fire_if_armed(id, Timer::Deadline);
     }
 
     fn pass(theatre: &mut Theatre, id: u64) {
-        theatre.ring_if_armed(id, Timer::Grace);
+        theatre.fire_if_armed(id, Timer::Grace);
     }
 }
 

@@ -1,5 +1,5 @@
 //! Polls, take-overs and step-downs as stories. Goal: the named scenarios of `docs/protocols/rules` (§1.10) that are about
-//! who leads. Method: values in memory, alarms rung by hand.
+//! who leads. Method: values in memory, timers fired by hand.
 
 mod support;
 
@@ -115,8 +115,8 @@ fn of_five_one_witness_is_not_enough_to_keep_quiet() {
 fn a_follower_that_wakes_late_is_told_by_the_leader_itself() {
     let mut theatre = led(3);
     theatre.isolate(3);
-    // Its alarm before the heartbeats that wait for it.
-    theatre.ring(1, Timer::Heartbeat);
+    // Its timer before the heartbeats that wait for it.
+    theatre.fire(1, Timer::Heartbeat);
     theatre.lose(|_, to, _| to == 2);
     theatre.elect(2);
     assert_eq!((theatre.role(2), theatre.leaders()), (Role::Follower, vec![1]));
@@ -129,14 +129,14 @@ fn a_follower_that_wakes_late_is_told_by_the_leader_itself() {
 fn an_answer_to_an_earlier_poll_counts_for_nothing() {
     let mut theatre = cast(3);
     theatre.isolate(1);
-    theatre.ring(2, Timer::Deadline);
+    theatre.fire(2, Timer::Deadline);
     theatre.settle_until(3, |said| matches!(said, Message::LowBallNack { .. }));
     let at = theatre.table.iter().position(|(from, to, _)| (*from, *to) == (3, 2)).expect("it answers");
     let (_, _, late) = theatre.table.remove(at).expect("it is there");
     theatre.cut(2, 3);
-    theatre.ring(2, Timer::Deadline);
+    theatre.fire(2, Timer::Deadline);
     theatre.deliver(3, 2, late);
-    theatre.ring_if_armed(2, Timer::Grace);
+    theatre.fire_if_armed(2, Timer::Grace);
     assert_eq!(theatre.role(2), Role::PreCandidate, "the poll before is over");
 }
 
@@ -146,7 +146,7 @@ fn a_poll_changes_nobody_but_who_asks() {
     let mut theatre = led(3);
     let before: Vec<_> = [1, 3].map(|id| (theatre.promised(id), theatre.role(id), theatre.last(id))).to_vec();
     theatre.isolate(1);
-    theatre.ring(2, Timer::Deadline);
+    theatre.fire(2, Timer::Deadline);
     theatre.settle();
     let after: Vec<_> = [1, 3].map(|id| (theatre.promised(id), theatre.role(id), theatre.last(id))).to_vec();
     assert_eq!(before, after);
@@ -156,7 +156,7 @@ fn a_poll_changes_nobody_but_who_asks() {
 #[test]
 fn a_promise_ends_the_own_poll() {
     let mut theatre = cast(3);
-    theatre.ring(3, Timer::Deadline);
+    theatre.fire(3, Timer::Deadline);
     theatre.lose(|_, _, _| true);
     theatre.elect(2);
     assert_eq!((theatre.role(3), theatre.leaders()), (Role::Follower, vec![2]));
@@ -172,7 +172,7 @@ fn a_deposed_leader_keeps_nobody_quiet() {
     assert_eq!(theatre.role(1), Role::Leader, "it does not know yet");
     theatre.cut(2, 3);
     theatre.heal();
-    theatre.ring(1, Timer::Heartbeat);
+    theatre.fire(1, Timer::Heartbeat);
     theatre.pick(1, 3, |said| matches!(said, Message::Commit { .. }));
     assert_eq!(theatre.leader_of(3), Some(2));
     theatre.settle();
@@ -190,8 +190,8 @@ fn in_a_star_the_one_in_the_middle_leads_in_the_end() {
     }
     // One check takes note, the next one acts.
     for _ in 0..2 {
-        theatre.ring_if_armed(1, Timer::QuorumCheck);
-        theatre.ring_if_armed(1, Timer::Heartbeat);
+        theatre.fire_if_armed(1, Timer::QuorumCheck);
+        theatre.fire_if_armed(1, Timer::Heartbeat);
         theatre.settle();
     }
     assert_eq!(theatre.leaders(), Vec::<u64>::new(), "n1 hears only n2");
@@ -206,7 +206,7 @@ fn a_leader_whose_process_dies_is_replaced_at_once() {
     let mut theatre = led(3);
     theatre.propose(1, "kept");
     theatre.kill(1);
-    theatre.ring(2, Timer::Deadline);
+    theatre.fire(2, Timer::Deadline);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.lines(2)), (vec![2], vec!["kept".to_string()]));
 }
@@ -216,7 +216,7 @@ fn a_leader_whose_process_dies_is_replaced_at_once() {
 fn one_link_that_drops_deposes_nobody() {
     let mut theatre = led(3);
     theatre.sever(1, 2);
-    theatre.ring(2, Timer::Deadline);
+    theatre.fire(2, Timer::Deadline);
     theatre.settle();
     assert_eq!(theatre.role(2), Role::PreCandidate, "n3 may be the next to lose it, and would say so");
     for _ in 0..8 {
@@ -242,7 +242,7 @@ fn half_of_four_commits_and_half_of_four_cannot_elect() {
         theatre.elect(3);
         theatre.elect(4);
         theatre.heartbeat(1);
-        theatre.ring_if_armed(1, Timer::QuorumCheck);
+        theatre.fire_if_armed(1, Timer::QuorumCheck);
         theatre.settle();
     }
     assert_eq!((theatre.leaders(), theatre.promised(3)), (vec![1], ballot(1, 1)));
@@ -256,13 +256,13 @@ fn half_of_four_commits_and_half_of_four_cannot_elect() {
 fn a_candidate_that_half_refuses_gives_up_at_once() {
     let mut theatre = Theatre::new(Cluster::of(4, 1), Options { low_ball: false, ..Options::default() });
     // n3 asks with a higher ballot than n2, and reaches only n1.
-    theatre.ring(2, Timer::Deadline);
-    theatre.ring(3, Timer::Deadline);
+    theatre.fire(2, Timer::Deadline);
+    theatre.fire(3, Timer::Deadline);
     theatre.pick(3, 1, is_prepare);
     theatre.lose(|from, to, said| from == 3 && (to == 2 || to == 4) && is_prepare(said));
     theatre.settle();
     assert_eq!(theatre.role(2), Role::Follower, "n1 and n3 refused; n2 and n4 are no majority");
-    theatre.ring(3, Timer::Deadline);
+    theatre.fire(3, Timer::Deadline);
     theatre.settle();
     assert_eq!(theatre.leaders(), [3], "it asks again with the same ballot");
     assert_eq!(theatre.promised(3), ballot(1, 3));
@@ -282,7 +282,7 @@ fn an_acceptor_with_a_stray_promise_is_won_back() {
     theatre.propose(1, "more");
     theatre.heartbeat(1);
     assert_eq!(theatre.lines(1), ["value", "more"], "a quorum is left");
-    theatre.ring(1, Timer::QuorumCheck);
+    theatre.fire(1, Timer::QuorumCheck);
     theatre.settle();
     theatre.heartbeat(1);
     theatre.heartbeat(1);
@@ -326,7 +326,7 @@ fn who_cannot_write_any_more_wins_no_poll() {
     // Goal: ADR 31. Method: n2 polls, its disk stalls, and the answers come.
     let mut theatre = led(3);
     theatre.kill(1);
-    theatre.ring(2, Timer::Deadline);
+    theatre.fire(2, Timer::Deadline);
     theatre.input(2, Input::Health(DiskHealth::Stalled));
     let promised = theatre.promised(2);
     theatre.settle();
@@ -345,7 +345,7 @@ fn a_stray_promise_is_won_back_under_a_load_that_never_ends() {
     theatre.deliver(3, 1, Message::AcceptNack { ballot: theatre.promised(1), promised: ballot(9, 3), committed: 0 });
     let before = theatre.promised(1);
     theatre.propose_quietly(1, "under way");
-    theatre.ring(1, Timer::QuorumCheck);
+    theatre.fire(1, Timer::QuorumCheck);
     let origin = theatre.propose_quietly(1, "asked for a moment's patience");
     assert_eq!(theatre.refusal(1, origin), Some(Refusal::NotReady));
     theatre.settle();

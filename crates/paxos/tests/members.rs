@@ -27,7 +27,7 @@ fn the_last_voter_that_may_lead_stays() {
 fn a_single_voter_that_must_never_lead_starts_and_does_not() {
     let never = Cluster { priority: Priority::Never, ..Cluster::of(1, 1) };
     let mut theatre = Theatre::new(never, Options::default());
-    theatre.ring(1, Timer::Deadline);
+    theatre.fire(1, Timer::Deadline);
     theatre.settle();
     assert_ne!(theatre.role(1), Role::Leader);
 }
@@ -42,7 +42,7 @@ fn one_that_cannot_lead_hears_what_is_committed_while_nobody_leads() {
         let never = Cluster { me: NodeId(id), priority: Priority::Never, ..Cluster::of(3, id) };
         theatre.enter_as(never, journal(ballot(1, 1), &slots, committed));
     }
-    theatre.ring(3, Timer::Deadline);
+    theatre.fire(3, Timer::Deadline);
     theatre.settle();
     assert_eq!((theatre.commit(3), theatre.leaders()), (2, vec![]));
     // A request that was lost is repeated.
@@ -52,10 +52,10 @@ fn one_that_cannot_lead_hears_what_is_committed_while_nobody_leads() {
     );
     theatre.cut(1, 3);
     theatre.cut(2, 3);
-    theatre.ring(3, Timer::Deadline);
+    theatre.fire(3, Timer::Deadline);
     theatre.settle();
     theatre.heal();
-    theatre.ring(3, Timer::Deadline);
+    theatre.fire(3, Timer::Deadline);
     theatre.settle();
     assert_eq!(theatre.commit(3), 2);
 }

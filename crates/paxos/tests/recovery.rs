@@ -87,9 +87,9 @@ fn who_waits_for_promises_that_cannot_come_gives_way() {
     theatre.enter(4, journal(ballot(2, 4), &slots, 0));
     theatre.isolate(3);
     let is_promise = |said: &Message| matches!(said, Message::PrepareAck { .. });
-    theatre.ring(2, Timer::Deadline);
+    theatre.fire(2, Timer::Deadline);
     theatre.settle();
-    theatre.ring(2, Timer::Grace);
+    theatre.fire(2, Timer::Grace);
     theatre.settle_until(4, is_promise);
     theatre.pick(4, 2, is_promise);
     theatre.cut_one_way(4, 2);
@@ -97,9 +97,9 @@ fn who_waits_for_promises_that_cannot_come_gives_way() {
     assert_eq!(theatre.role(2), Role::Synchronizing, "n1 and n4 promised, and n4 has more to say");
     // One check takes note, the next one acts.
     for _ in 0..2 {
-        theatre.ring_if_armed(2, Timer::Heartbeat);
+        theatre.fire_if_armed(2, Timer::Heartbeat);
         theatre.settle();
-        theatre.ring_if_armed(2, Timer::QuorumCheck);
+        theatre.fire_if_armed(2, Timer::QuorumCheck);
         theatre.settle();
     }
     assert_eq!((theatre.role(2), theatre.commit(2)), (Role::Follower, 1), "n1 answers, and that is not enough");
@@ -205,7 +205,7 @@ fn after_th1(is_published: bool) -> Theatre {
 fn a_refused_accept_raises_no_ballot() {
     let mut theatre = after_th1(false);
     for _ in 0..4 {
-        theatre.ring_if_armed(1, Timer::Heartbeat);
+        theatre.fire_if_armed(1, Timer::Heartbeat);
         theatre.settle();
     }
     let highest = |said: &Message| matches!(said, Message::Accept { ballot: b, .. } if *b > ballot(1, 1));
@@ -414,7 +414,7 @@ fn who_restarts_with_a_ballot_in_its_journal_has_promised_it_on_disk() {
 /// prepare to n5, still on its way.
 fn a_later_reign_chose_otherwise(limits: Limits) -> (Theatre, Message) {
     let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(5, 1) }, Options::default());
-    theatre.ring(1, Timer::Deadline);
+    theatre.fire(1, Timer::Deadline);
     theatre.settle_until(1, |said| matches!(said, Message::Prepare { .. }));
     let late = theatre.table.iter().find(|(_, to, said)| *to == 5 && matches!(said, Message::Prepare { .. }));
     let (_, _, late) = late.expect("it asks everybody").clone();
@@ -462,7 +462,7 @@ fn who_is_told_of_a_snapshot_leads_no_more() {
     theatre.settle();
     assert_eq!(theatre.role(1), Role::Follower);
     theatre.finish_fetch(1);
-    theatre.ring_if_armed(1, Timer::Heartbeat);
+    theatre.fire_if_armed(1, Timer::Heartbeat);
     theatre.settle();
     assert_eq!((theatre.commit(1), theatre.commit(2)), (3, 1), "n2 hears no commit from it");
     theatre.heal();

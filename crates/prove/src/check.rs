@@ -27,8 +27,11 @@ pub fn command() -> Command {
     .arg(number("terms", "1", "No term above this"))
     .arg(number("crashes", "0", "Crashes, all members together"))
     .arg(number("proposals", "0", "Proposals"))
-    .arg(number("rings", "1", "How often each alarm may ring at each member in one life"))
-    .arg(number("alarms", "0", "How often alarms may ring at each member in one life, all together; 0 is no limit"))
+    .arg(number("fires", "1", "How often each timer may fire at each member in one life").alias("rings"))
+    .arg(
+        number("timers", "0", "How often timers may fire at each member in one life, all together; 0 is no limit")
+            .alias("alarms"),
+    )
     .arg(number("link", "1", "Messages under way on one link at most; 0 is no limit"))
     .arg(number("memory", "16384", "MiB that the search may take"))
     .arg(number("states", "0", "Worlds at most; 0 is no limit"))
@@ -69,8 +72,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         terms: number("terms"),
         crashes: small("crashes")?,
         proposals: small("proposals")?,
-        rings: small("rings")?,
-        alarms: small("alarms")?,
+        fires: small("fires")?,
+        timers: small("timers")?,
         notices: matches.get_flag("notices"),
         link: usize::try_from(number("link"))?,
         duplicates: matches.get_flag("duplicates"),
@@ -146,7 +149,7 @@ impl Checking<'_> {
             });
             let object = json!({
                 "protocol": self.subject.protocol, "nodes": self.bounds.nodes, "learners": self.bounds.learners, "terms": self.bounds.terms,
-                "crashes": self.bounds.crashes, "proposals": self.bounds.proposals, "rings": self.bounds.rings,
+                "crashes": self.bounds.crashes, "proposals": self.bounds.proposals, "fires": self.bounds.fires,
                 "link": self.bounds.link, "states": found.states, "transitions": found.transitions, "depth": found.depth,
                 "complete": found.incomplete.is_none() && found.violation.is_none(), "seconds": micros / 1e6,
                 "micros_per_state": per_state, "bytes_per_state": bytes_per_state, "members": found.stored.0,

@@ -68,7 +68,7 @@ fn measure(run: Duration) -> f64 {
         let mut out = Effects::new();
         stage.rafts.push(Raft::start(cluster, Default::default(), Durable::default(), &mut out));
     }
-    stage.step(0, Input::Alarm(Timer::Election));
+    stage.step(0, Input::Timer(Timer::Election));
     stage.settle();
     assert_eq!(stage.rafts[0].status().role, Role::Leader);
     let payload = Bytes::from(vec![7; PAYLOAD_BYTES]);

@@ -55,8 +55,8 @@ impl Raft {
         out.set_timer(Timer::Election, self.node.timing.election());
     }
 
-    pub(crate) fn on_election_alarm(&mut self, out: &mut Effects<Raft>) {
-        assert!(!matches!(self.role_state, RoleState::Leader(_)), "a leader's election alarm is cancelled");
+    pub(crate) fn on_election_timer(&mut self, out: &mut Effects<Raft>) {
+        assert!(!matches!(self.role_state, RoleState::Leader(_)), "a leader's election timer is cancelled");
         self.has_lost |= !matches!(self.role_state, RoleState::Follower);
         if self.may_campaign() {
             let because = match self.lost_leader {

@@ -18,7 +18,7 @@ impl Leads for Raft {
     type Log = Log;
     type Peer = Progress;
 
-    const TRANSFER_ALARM: Timer = Timer::Transfer;
+    const TRANSFER_TIMER: Timer = Timer::Transfer;
 
     fn node(&self) -> &Node {
         &self.node

@@ -178,7 +178,7 @@ impl Raft {
 
     // --- Heartbeats, and what they tell. -------------------------------------------------------------------------
 
-    pub(crate) fn on_heartbeat_alarm(&mut self, out: &mut Effects<Raft>) {
+    pub(crate) fn on_heartbeat_timer(&mut self, out: &mut Effects<Raft>) {
         self.send_heartbeats(out);
         out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
     }

@@ -1,14 +1,14 @@
 //! Roles: every way into one and out of it. The reasons to move are in [`crate::election`]; here is the move.
 //!
 //! ```text
-//!                 alarm, link down            pre-vote won               vote won
+//!                 timer, link down            pre-vote won               vote won
 //!    ┌────────► Follower ───────────► PreCandidate ─────────► Candidate ─────────► Leader
 //!    │             ▲                      │                      │                   │
 //!    │             └──── refused, or a leader or later term ─────┴──── later term, ──┘
 //!    └── born, with its promise and log                         no quorum, handed over
 //! ```
 //!
-//! Each move drops what only the old role has (`leave_role`), announces why, and arms the alarms of the new one.
+//! Each move drops what only the old role has (`leave_role`), announces why, and arms the timers of the new one.
 //! Sources: Raft §5.2; rules RT-3 to RT-5, RV-6 to RV-8 of `docs/protocols/rules`.
 
 use crate::election::{Asks, Campaign};
@@ -180,7 +180,7 @@ impl Raft {
         let RoleState::Leader(office) = std::mem::replace(&mut self.role_state, RoleState::Follower) else { return };
         out.cancel_timer(Timer::Heartbeat);
         out.cancel_timer(Timer::QuorumCheck);
-        // The alarm of a hand-over stays: its requester hears how it ended even if nobody leads.
+        // The timer of a hand-over stays: its requester hears how it ended even if nobody leads.
         office.reads.refuse_all(out);
     }
 }

@@ -1,6 +1,6 @@
-//! The alarms of Raft: [`Timer`].
+//! The timers of Raft: [`Timer`].
 
-/// The alarms that Raft sets.
+/// The timers that Raft sets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
     /// No leader was heard for an election timeout: campaign.

@@ -60,10 +60,10 @@ fn play(stage: &mut Stage, scene: Scene, cut_off: Option<u64>) {
     }
     let demote = |id: u64, passage| MembershipChange { steps: vec![Change::AddLearner(NodeId(id))], passage };
     match scene {
-        Scene::Election => stage.ring(1, Timer::Election),
+        Scene::Election => stage.fire(1, Timer::Election),
         Scene::SecondElection => {
             (1..=3).for_each(|id| stage.forget_freshness(id));
-            stage.ring(2, Timer::Election);
+            stage.fire(2, Timer::Election);
         }
         Scene::Append => drop(stage.propose_quietly(1, "x")),
         Scene::Overwrite => {}
@@ -83,7 +83,7 @@ fn govern(stage: &mut Stage, among: &[u64]) -> Option<u64> {
         for id in among {
             among.iter().for_each(|id| stage.forget_freshness(*id));
             if stage.role(*id) != Role::Leader && stage.is_armed(*id, Timer::Election) {
-                stage.ring(*id, Timer::Election);
+                stage.fire(*id, Timer::Election);
                 stage.settle();
             }
             stage.leaders_speak();

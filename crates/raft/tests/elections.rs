@@ -8,9 +8,9 @@ use support::{Stage, history, stage};
 
 #[test]
 fn a_plain_election_ends_with_one_leader_and_a_committed_blank() {
-    // Goal: the plainest path. Method: n1's alarm rings; everything is delivered.
+    // Goal: the plainest path. Method: n1's timer fires; everything is delivered.
     let mut stage = stage(3);
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     stage.settle();
     assert_eq!(stage.leaders(), [1]);
     for id in 1..=3 {
@@ -23,7 +23,7 @@ fn a_vote_counts_only_once_it_is_durable() {
     // Goal: EL-01, the candidate's side. Method: hold the candidate's disk; nobody hears of its candidacy.
     let mut stage = stage(3);
     stage.hold_disk(1);
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     stage.settle();
     assert_eq!(stage.role(1), Role::Candidate);
     assert_eq!(stage.term(2), 0, "the request rests on the candidate's own promise");
@@ -39,7 +39,7 @@ fn a_vote_survives_a_crash() {
     stage.lose(|_, _, message| matches!(message, Message::Append { .. }));
     stage.cut(1, 3);
     stage.hold_disk(2);
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     stage.settle();
     assert_eq!(stage.role(1), Role::Candidate, "the grant rests on the vote's record");
     stage.release_disk(2);
@@ -49,10 +49,10 @@ fn a_vote_survives_a_crash() {
     stage.restart(2);
     stage.heal();
     stage.isolate(1);
-    stage.ring(3, Timer::Election);
+    stage.fire(3, Timer::Election);
     stage.settle();
     assert_eq!((stage.role(3), stage.term(3)), (Role::Follower, 1), "n2 remembers term 1, so n3's first try fails");
-    stage.ring(3, Timer::Election);
+    stage.fire(3, Timer::Election);
     stage.settle();
     assert_eq!((stage.role(3), stage.term(3)), (Role::Leader, 2));
 }
@@ -71,7 +71,7 @@ fn a_node_that_comes_back_changes_no_term() {
     stage.isolate(3);
     for _ in 0..100 {
         stage.forget_freshness(3);
-        stage.ring(3, Timer::Election);
+        stage.fire(3, Timer::Election);
         stage.settle();
     }
     stage.heal();
@@ -87,7 +87,7 @@ fn voters_that_hear_their_leader_refuse_others_without_moving() {
     stage.elect(1);
     stage.cut(1, 3);
     stage.forget_freshness(3);
-    stage.ring(3, Timer::Election);
+    stage.fire(3, Timer::Election);
     stage.settle();
     assert_eq!((stage.role(3), stage.term(2), stage.term(3)), (Role::PreCandidate, 1, 1));
     assert_eq!(stage.leader(), 1);
@@ -99,8 +99,8 @@ fn a_leader_that_hears_no_quorum_steps_down_in_its_term() {
     let mut stage = stage(3);
     stage.elect(1);
     stage.isolate(1);
-    stage.ring(1, Timer::QuorumCheck);
-    stage.ring(1, Timer::QuorumCheck);
+    stage.fire(1, Timer::QuorumCheck);
+    stage.fire(1, Timer::QuorumCheck);
     assert_eq!((stage.role(1), stage.term(1), stage.leader_of(1)), (Role::Follower, 1, None));
 }
 
@@ -110,12 +110,12 @@ fn an_expired_voter_can_elect_while_another_still_refuses() {
     let mut stage = stage(3);
     stage.elect(1);
     stage.isolate(1);
-    stage.ring(1, Timer::QuorumCheck);
-    stage.ring(1, Timer::QuorumCheck);
+    stage.fire(1, Timer::QuorumCheck);
+    stage.fire(1, Timer::QuorumCheck);
     assert_eq!(stage.role(1), Role::Follower);
     stage.heal();
     stage.forget_freshness(2);
-    stage.ring(2, Timer::Election);
+    stage.fire(2, Timer::Election);
     stage.settle();
     let because = &stage.member(2).transitions.iter().rev().find(|t| t.to == Role::Leader).expect("n2 won").because;
     assert_eq!(because.to_string(), "vote won {n1 n2}", "n3 stuck to its leader");
@@ -124,11 +124,11 @@ fn an_expired_voter_can_elect_while_another_still_refuses() {
 
 #[test]
 fn a_dead_leaders_survivors_elect_at_once() {
-    // Goal: a crash that the kernel reports needs no timeout. Method: both links drop, n2's short alarm rings.
+    // Goal: a crash that the kernel reports needs no timeout. Method: both links drop, n2's short timer fires.
     let mut stage = stage(3);
     stage.elect(1);
     stage.kill(1);
-    stage.ring(2, Timer::Election);
+    stage.fire(2, Timer::Election);
     stage.settle();
     assert_eq!((stage.leader(), stage.term(2)), (2, 2));
 }
@@ -140,7 +140,7 @@ fn a_voter_that_refused_for_its_leaders_sake_answers_again_when_the_leader_dies(
     stage.elect(1);
     stage.isolate(1);
     stage.link_down(2, 1);
-    stage.ring(2, Timer::Election);
+    stage.fire(2, Timer::Election);
     stage.settle();
     assert_eq!(stage.role(2), Role::PreCandidate, "n3 still hears n1");
     stage.kill(1);
@@ -155,7 +155,7 @@ fn refusals_for_a_dead_leaders_sake_do_not_end_an_eager_campaign() {
     stage.elect(1);
     stage.isolate(1);
     stage.link_down(2, 1);
-    stage.ring(2, Timer::Election);
+    stage.fire(2, Timer::Election);
     stage.settle();
     assert_eq!(stage.role(2), Role::PreCandidate, "three refusals, but none is final");
     stage.kill(1);
@@ -172,7 +172,7 @@ fn a_broken_link_does_not_disturb_a_leader_whom_a_majority_hears() {
     stage.link_down(3, 1);
     stage.link_down(1, 3);
     for _ in 0..50 {
-        stage.ring(3, Timer::Election);
+        stage.fire(3, Timer::Election);
         stage.settle();
         stage.heartbeat(1);
     }
@@ -187,10 +187,10 @@ fn a_behind_candidate_is_refused_and_the_fresher_wins() {
     stage.propose(1, "x");
     stage.heal();
     stage.kill(1);
-    stage.ring(2, Timer::Election);
+    stage.fire(2, Timer::Election);
     stage.settle();
     assert_eq!(stage.role(2), Role::PreCandidate, "n3 holds more");
-    stage.ring(3, Timer::Election);
+    stage.fire(3, Timer::Election);
     stage.settle();
     assert_eq!((stage.leader(), stage.commit(2), stage.commit(3)), (3, 3, 3));
 }
@@ -250,14 +250,14 @@ fn late_and_double_votes_of_another_campaign_do_not_count() {
     // Goal: EL-03, EL-04. Method: keep the grants of term 1, campaign again, deliver them twice.
     let mut stage =
         Stage::new(Cluster::of(5, 1), Options { pre_vote: false, check_quorum: true, ..Options::default() });
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     let requests = stage.take_messages();
     for (from, to, message) in requests.into_iter().take(2) {
         stage.deliver(from, to, message);
     }
     let grants = stage.take_messages();
     assert_eq!(grants.len(), 2);
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     stage.take_messages();
     for (from, to, message) in grants.iter().chain(&grants).cloned() {
         stage.deliver(from, to, message);
@@ -270,8 +270,8 @@ fn a_candidate_follows_a_leader_of_its_own_term() {
     // Goal: RT-5. Method: n1 and n3 campaign in one term; n1 wins; its blank reaches n3.
     let mut stage =
         Stage::new(Cluster::of(3, 1), Options { pre_vote: false, check_quorum: true, ..Options::default() });
-    stage.ring(1, Timer::Election);
-    stage.ring(3, Timer::Election);
+    stage.fire(1, Timer::Election);
+    stage.fire(3, Timer::Election);
     stage.settle();
     assert_eq!((stage.leaders(), stage.term(3), stage.leader_of(3)), (vec![1], 1, Some(1)));
 }
@@ -284,7 +284,7 @@ fn a_node_in_a_later_term_frees_itself_from_an_old_leader() {
     stage.elect(1);
     stage.isolate(3);
     for _ in 0..4 {
-        stage.ring(3, Timer::Election);
+        stage.fire(3, Timer::Election);
     }
     stage.settle();
     stage.heal();
@@ -313,11 +313,11 @@ fn the_preferred_member_campaigns_first_and_gets_leadership_back() {
     stage.start_as(3, preferred, history(0, None, &[]));
     // A longer log overrides preference, equal logs do not (RV-10).
     stage.cut(1, 2);
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     stage.settle();
     assert_eq!(stage.role(1), Role::PreCandidate, "n3 stands back for nobody that holds no more than itself");
     stage.heal();
-    stage.ring(3, Timer::Election);
+    stage.fire(3, Timer::Election);
     stage.settle();
     assert_eq!(stage.leader(), 3);
     stage.transfer(3, 1);
@@ -326,7 +326,7 @@ fn the_preferred_member_campaigns_first_and_gets_leadership_back() {
     for _ in 0..5 {
         if stage.role(1) == Role::Leader {
             stage.heartbeat(1);
-            stage.ring(1, Timer::QuorumCheck);
+            stage.fire(1, Timer::QuorumCheck);
             stage.settle();
         }
     }
@@ -338,11 +338,11 @@ fn one_that_never_leads_still_votes() {
     let cluster = Cluster { priority: Priority::Never, ..Cluster::of(3, 1) };
     let mut stage = stage(3);
     stage.start_as(1, cluster, history(0, None, &[]));
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     stage.settle();
     assert_eq!(stage.role(1), Role::Follower);
     stage.cut(2, 3);
-    stage.ring(2, Timer::Election);
+    stage.fire(2, Timer::Election);
     stage.settle();
     assert_eq!(stage.leader(), 2);
 }
@@ -355,7 +355,7 @@ fn a_forgotten_leader_lets_an_up_to_date_peer_win() {
     let ticket = stage.admin(3, 1, Admin::ForgetLeader);
     assert_eq!(stage.outcome(3, ticket), Some(&Outcome::Done));
     stage.forget_freshness(2);
-    stage.ring(2, Timer::Election);
+    stage.fire(2, Timer::Election);
     stage.settle();
     assert_eq!((stage.leader(), stage.term(2)), (2, 2));
 }
@@ -379,7 +379,7 @@ fn a_stalled_disk_gives_leadership_away_and_does_not_take_it() {
     stage.settle();
     assert_ne!(stage.leader(), 1);
     stage.forget_freshness(1);
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     stage.settle();
     assert_ne!(stage.role(1), Role::PreCandidate, "one that cannot write does not campaign");
 }
@@ -389,7 +389,7 @@ fn a_disk_that_stalls_while_its_node_asks_ends_the_campaign() {
     // Goal: ST-07. Seed 1165 of the proving ground: n1 asks, its disk stalls, the answers come, and it must not campaign.
     for pre_vote in [true, false] {
         let mut stage = Stage::new(Cluster::of(3, 1), Options { pre_vote, ..Options::default() });
-        stage.ring(1, Timer::Election);
+        stage.fire(1, Timer::Election);
         assert_ne!(stage.role(1), Role::Follower);
         stage.input(1, hustings_core::Input::Health(hustings_core::DiskHealth::Stalled));
         stage.settle();
@@ -407,7 +407,7 @@ fn commit_knowledge_travels_with_votes() {
     assert_eq!((stage.commit(2), stage.commit(3)), (1, 2));
     stage.lose_nothing();
     stage.kill(1);
-    stage.ring(3, Timer::Election);
+    stage.fire(3, Timer::Election);
     let asked = stage.take_messages();
     for (from, to, message) in asked {
         stage.deliver(from, to, message);

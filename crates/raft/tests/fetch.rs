@@ -3,7 +3,7 @@
 mod hosts;
 
 use hosts::{Hosts, Said};
-use hustings_core::replica::{Alarm, Policy, ReplicaMessage};
+use hustings_core::replica::{Policy, ReplicaMessage, ReplicaTimer};
 use hustings_core::{Cluster, Limits};
 use hustings_raft::Timer;
 
@@ -22,7 +22,7 @@ fn fetching() -> Hosts {
     hosts.settle();
     hosts.finish_cut(1);
     hosts.heal();
-    hosts.ring(1, Alarm::Protocol(Timer::Heartbeat));
+    hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
     while !hosts.bag.iter().any(|(_, _, said)| is_question(said)) {
         let (from, to, said) = hosts.bag.pop_front().expect("a question comes");
         hosts.deliver(from, to, said);
@@ -74,10 +74,10 @@ fn chunks_that_are_lost_on_the_way_are_asked_for_again() {
     let mut chunks = 0;
     for _ in 0..1_000 {
         let Some((from, to, said)) = hosts.bag.pop_front() else {
-            if !hosts.host(3).armed.contains_key(&Alarm::Chunk) {
+            if !hosts.host(3).armed.contains_key(&ReplicaTimer::Chunk) {
                 break;
             }
-            hosts.ring(3, Alarm::Chunk);
+            hosts.fire(3, ReplicaTimer::Chunk);
             continue;
         };
         chunks += usize::from(matches!(said, ReplicaMessage::Chunk { .. }));
@@ -91,8 +91,8 @@ fn chunks_that_are_lost_on_the_way_are_asked_for_again() {
 
 #[test]
 fn a_chunk_that_others_overtook_is_asked_for_again_at_once() {
-    // Goal: a loss costs a round trip and not an alarm. Method: the tenth chunk is lost while others are under way, and one
-    // arrives behind its neighbour; no alarm rings.
+    // Goal: a loss costs a round trip and not a timer. Method: the tenth chunk is lost while others are under way, and one
+    // arrives behind its neighbour; no timer fires.
     let mut hosts = fetching();
     let (mut chunks, mut asked) = (0, 0);
     while let Some((from, to, said)) = hosts.bag.pop_front() {

@@ -3,7 +3,7 @@
 mod hosts;
 
 use hosts::{Ended, Hosts, three};
-use hustings_core::replica::{Alarm, Policy};
+use hustings_core::replica::{Policy, ReplicaTimer};
 use hustings_core::{Cluster, EntryKind, Limits, NodeId, Refusal};
 use hustings_raft::Timer;
 use std::time::Duration;
@@ -38,8 +38,8 @@ fn a_proposal_refused_during_a_hand_over_gives_its_time_back() {
     hosts.pass(1, 5);
     let waits = hosts.propose(1, "x");
     assert_eq!(hosts.outcome(1, waits), None, "it passes, so the client is not bothered");
-    hosts.ring(1, Alarm::Protocol(Timer::Transfer));
-    hosts.ring(1, Alarm::Retry);
+    hosts.fire(1, ReplicaTimer::Protocol(Timer::Transfer));
+    hosts.fire(1, ReplicaTimer::Retry);
     hosts.settle();
     assert_eq!(hosts.outcome(1, waits), Some(Ended::Applied));
     assert_eq!(hosts.host(2).replica.machine().micros, 5_000);
@@ -57,24 +57,24 @@ fn a_deadline_moves_the_log_once_and_everybody_expires_at_the_same_entry() {
     hosts.elect(1);
     hosts.propose(1, "lease 10");
     hosts.settle();
-    assert_eq!(hosts.host(1).armed.get(&Alarm::Deadline), Some(&Duration::from_millis(10)));
-    assert!(!hosts.host(2).armed.contains_key(&Alarm::Deadline), "only a leader's time is the log's");
+    assert_eq!(hosts.host(1).armed.get(&ReplicaTimer::Deadline), Some(&Duration::from_millis(10)));
+    assert!(!hosts.host(2).armed.contains_key(&ReplicaTimer::Deadline), "only a leader's time is the log's");
     hosts.pass(1, 10);
-    hosts.ring(1, Alarm::Deadline);
+    hosts.fire(1, ReplicaTimer::Deadline);
     // On its way; nothing else is proposed before it is applied.
     hosts.pass(1, 1);
-    assert!(!hosts.host(1).armed.contains_key(&Alarm::Deadline));
+    assert!(!hosts.host(1).armed.contains_key(&ReplicaTimer::Deadline));
     hosts.settle();
     assert_eq!(blanks_with_time(&hosts, 1), [10_000]);
     for id in 1..=3 {
         assert_eq!(hosts.lines(id), ["lease 10", "expired"], "n{id}");
     }
-    assert!(!hosts.host(1).armed.contains_key(&Alarm::Deadline), "nothing falls due any more");
+    assert!(!hosts.host(1).armed.contains_key(&ReplicaTimer::Deadline), "nothing falls due any more");
 }
 
 #[test]
-fn a_later_deadline_is_found_when_the_alarm_rings_early() {
-    // Goal: keep-alives arm nothing. Method: put the lease off; the old alarm rings, finds it not due and looks again.
+fn a_later_deadline_is_found_when_the_timer_fires_early() {
+    // Goal: keep-alives arm nothing. Method: put the lease off; the old timer fires, finds it not due and looks again.
     let mut hosts = three();
     hosts.elect(1);
     hosts.propose(1, "lease 10");
@@ -82,13 +82,17 @@ fn a_later_deadline_is_found_when_the_alarm_rings_early() {
     hosts.pass(1, 4);
     hosts.propose(1, "keep 12");
     hosts.settle();
-    assert_eq!(hosts.host(1).armed.get(&Alarm::Deadline), Some(&Duration::from_millis(10)), "as it was");
+    assert_eq!(hosts.host(1).armed.get(&ReplicaTimer::Deadline), Some(&Duration::from_millis(10)), "as it was");
     hosts.pass(1, 6);
-    hosts.ring(1, Alarm::Deadline);
+    hosts.fire(1, ReplicaTimer::Deadline);
     assert_eq!(blanks_with_time(&hosts, 1), [] as [u64; 0]);
-    assert_eq!(hosts.host(1).armed.get(&Alarm::Deadline), Some(&Duration::from_millis(6)), "what is left of twelve");
+    assert_eq!(
+        hosts.host(1).armed.get(&ReplicaTimer::Deadline),
+        Some(&Duration::from_millis(6)),
+        "what is left of twelve"
+    );
     hosts.pass(1, 6);
-    hosts.ring(1, Alarm::Deadline);
+    hosts.fire(1, ReplicaTimer::Deadline);
     hosts.settle();
     assert_eq!(hosts.lines(2), ["lease 10", "keep 12", "expired"]);
 }
@@ -104,7 +108,11 @@ fn a_leader_change_lengthens_a_lease_and_never_shortens_it() {
     hosts.isolate(1);
     hosts.pass(2, 7);
     hosts.elect(2);
-    assert_eq!(hosts.host(2).armed.get(&Alarm::Deadline), Some(&Duration::from_millis(3)), "one more than is left");
+    assert_eq!(
+        hosts.host(2).armed.get(&ReplicaTimer::Deadline),
+        Some(&Duration::from_millis(3)),
+        "one more than is left"
+    );
     hosts.pass(2, 2);
     hosts.propose(2, "x");
     hosts.settle();
@@ -127,8 +135,8 @@ fn leaders_that_change_faster_than_a_lease_runs_do_not_keep_it_alive() {
         hosts.elect(leader);
         hosts.settle();
     }
-    if hosts.host(2).armed.contains_key(&Alarm::Deadline) {
-        hosts.ring(2, Alarm::Deadline);
+    if hosts.host(2).armed.contains_key(&ReplicaTimer::Deadline) {
+        hosts.fire(2, ReplicaTimer::Deadline);
     }
     hosts.settle();
     for id in 1..=3 {
@@ -138,14 +146,14 @@ fn leaders_that_change_faster_than_a_lease_runs_do_not_keep_it_alive() {
 
 #[test]
 fn a_leader_writes_the_time_down_every_few_seconds_while_a_lease_lives() {
-    // Goal: restarts of all members lose seconds and no more. Method: a lease of a minute; only the first alarm rings.
+    // Goal: restarts of all members lose seconds and no more. Method: a lease of a minute; only the first timer fires.
     let mut hosts = three();
     hosts.elect(1);
     hosts.propose(1, "lease 60000");
     hosts.settle();
-    assert_eq!(hosts.host(1).armed.get(&Alarm::Deadline), Some(&Duration::from_secs(5)));
+    assert_eq!(hosts.host(1).armed.get(&ReplicaTimer::Deadline), Some(&Duration::from_secs(5)));
     hosts.pass(1, 5_000);
-    hosts.ring(1, Alarm::Deadline);
+    hosts.fire(1, ReplicaTimer::Deadline);
     hosts.settle();
     assert_eq!(blanks_with_time(&hosts, 1), [5_000_000]);
     assert_eq!(hosts.host(3).replica.machine().micros, 5_000_000);

@@ -36,7 +36,7 @@ fn a_learner_decides_nothing_and_never_campaigns() {
     join(&mut stage, 4);
     assert_eq!(membership_of(&stage, 4).learners, ids(&[4]));
     stage.forget_freshness(4);
-    stage.ring(4, Timer::Election);
+    stage.fire(4, Timer::Election);
     assert_eq!(stage.role(4), Role::Follower);
     stage.isolate(2);
     stage.cut(1, 3);
@@ -85,7 +85,7 @@ fn a_learner_must_vote_once_it_may_be_needed() {
     assert_eq!(membership_of(&stage, 2).voters, ids(&[1, 2, 3]));
     stage.heal();
     stage.kill(1);
-    stage.ring(2, Timer::Election);
+    stage.fire(2, Timer::Election);
     stage.settle();
     assert_eq!(stage.leader(), 2);
     assert_eq!(membership_of(&stage, 3).voters, ids(&[1, 2, 3]));
@@ -194,7 +194,7 @@ fn the_leader_is_replaced_in_one_joint_change() {
     assert_eq!(membership_of(&stage, 4).voters, ids(&[2, 3, 4]));
     assert_eq!(membership_of(&stage, 1).voters, ids(&[2, 3, 4]), "whoever is removed hears so");
     stage.forget_freshness(1);
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     assert_eq!(stage.role(1), Role::Follower);
 }
 
@@ -220,7 +220,7 @@ fn a_removed_node_disturbs_nobody() {
     let term = stage.term(1);
     for _ in 0..10 {
         stage.forget_freshness(3);
-        stage.ring(3, Timer::Election);
+        stage.fire(3, Timer::Election);
         stage.settle();
     }
     assert_eq!((stage.leader(), stage.term(1), stage.term(2)), (1, term, term));
@@ -277,7 +277,7 @@ fn a_dead_target_costs_one_timeout_and_the_leader_serves_on() {
     stage.elect(1);
     stage.isolate(3);
     let ticket = stage.transfer(1, 3);
-    stage.ring(1, Timer::Transfer);
+    stage.fire(1, Timer::Transfer);
     assert_eq!(stage.outcome(1, ticket), Some(&Outcome::Refused(Refusal::TransferTimedOut)));
     let accepted = stage.propose(1, "x");
     assert_eq!((stage.refusal(1, accepted), stage.leader()), (None, 1));
@@ -300,7 +300,7 @@ fn whoever_asked_for_a_hand_over_hears_of_it_even_if_nobody_leads_afterwards() {
     assert_eq!((stage.role(1), stage.leader_of(1)), (Role::Follower, None));
     stage.kill(3);
     stage.kill(2);
-    stage.ring(1, Timer::Transfer);
+    stage.fire(1, Timer::Transfer);
     assert_eq!(stage.outcome(1, ticket), Some(&Outcome::Refused(Refusal::TransferTimedOut)));
 }
 
@@ -403,7 +403,7 @@ fn an_old_snapshot_is_ignored_and_a_node_that_installs_does_not_campaign() {
     stage.heartbeat(1);
     let (_, reference) = stage.member(3).fetching.clone().expect("a fetch");
     stage.forget_freshness(3);
-    stage.ring(3, Timer::Election);
+    stage.fire(3, Timer::Election);
     assert_eq!(stage.role(3), Role::Follower);
     stage.finish_fetch(3);
     stage.settle();
@@ -490,7 +490,7 @@ fn the_last_voter_that_may_lead_stays() {
 fn a_single_voter_that_must_never_lead_starts_and_follows() {
     let never = Cluster { priority: Priority::Never, ..Cluster::of(1, 1) };
     let mut stage = Stage::new(never, Options::default());
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     stage.settle();
     assert_eq!(stage.role(1), Role::Follower);
 }

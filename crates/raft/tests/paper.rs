@@ -26,7 +26,7 @@ fn in_role(role: Role, term: u64) -> Stage {
         Role::Follower => stage.start(1, history(term, None, &[])),
         role => {
             stage.start(1, history(term - 1, None, &[]));
-            stage.ring(1, Timer::Election);
+            stage.fire(1, Timer::Election);
             stage.take_messages();
             if role == Role::Leader {
                 stage.deliver(2, 1, grant(term));
@@ -115,7 +115,7 @@ fn a_leader_speaks_at_every_interval() {
     let mut stage = paper_stage(3);
     stage.elect(1);
     for _ in 0..3 {
-        stage.ring(1, Timer::Heartbeat);
+        stage.fire(1, Timer::Heartbeat);
         let said = stage.take_messages();
         let beats: Vec<u64> =
             said.iter().filter(|(_, _, m)| matches!(m, Message::Heartbeat { .. })).map(|(_, to, _)| *to).collect();
@@ -131,7 +131,7 @@ fn a_leader_speaks_at_every_interval() {
 fn a_follower_or_candidate_that_times_out_begins_an_election() {
     for role in [Role::Follower, Role::Candidate] {
         let mut stage = in_role(role, 2);
-        stage.ring(1, Timer::Election);
+        stage.fire(1, Timer::Election);
         assert_eq!((stage.role(1), stage.term(1)), (Role::Candidate, 3), "{role}");
         assert_eq!(stage.raft(1).promise(), hustings_core::Promise::vote(Term(3), NodeId(1)), "{role}");
         let asked: Vec<u64> = stage.take_messages().iter().map(|(_, to, _)| *to).collect();
@@ -164,7 +164,7 @@ fn an_election_is_won_by_a_majority_in_one_round() {
     for (size, yes, no, role) in rows {
         let mut stage = paper_stage(size);
         if size > 1 {
-            stage.ring(1, Timer::Election);
+            stage.fire(1, Timer::Election);
         }
         yes.iter().for_each(|id| stage.deliver(*id, 1, grant(1)));
         no.iter().for_each(|id| stage.deliver(*id, 1, refusal(1)));
@@ -221,7 +221,7 @@ fn election_timeouts_are_drawn_from_the_whole_interval() {
         };
         assert_eq!(out.as_slice().iter().filter_map(drawn).collect::<Vec<_>>(), std::slice::from_ref(&interval));
         out = Effects::new();
-        raft.step(Input::Alarm(Timer::Election), &mut out);
+        raft.step(Input::Timer(Timer::Election), &mut out);
     }
 }
 
@@ -427,7 +427,7 @@ fn a_vote_request_describes_the_candidates_log() {
     for (terms, last) in [(&[][..], Lsn::ZERO), (&[1], Lsn::new(1, 1)), (&[1, 2], Lsn::new(2, 2))] {
         let mut stage = paper_stage(3);
         stage.start(1, history(2, None, terms));
-        stage.ring(1, Timer::Election);
+        stage.fire(1, Timer::Election);
         for (_, _, message) in stage.take_messages() {
             let Message::Vote(request) = message else { panic!("a vote request: {message:?}") };
             assert_eq!((request.term, request.last), (Term(3), last));
@@ -485,9 +485,9 @@ fn figure_eight_does_not_commit_an_old_entry_that_a_majority_holds() {
     stage.lose_nothing();
     stage.isolate(1);
     // S2 and S3 are fresher than S4 but not than S5, whose last entry is of term 3.
-    stage.ring(5, Timer::Election);
+    stage.fire(5, Timer::Election);
     stage.settle();
-    stage.ring(5, Timer::Election);
+    stage.fire(5, Timer::Election);
     stage.settle();
     assert_eq!(stage.role(5), Role::Leader);
     assert_eq!((stage.terms(2), stage.terms(3)), (stage.terms(5), stage.terms(5)), "the entry of term 2 is gone");

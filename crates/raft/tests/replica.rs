@@ -6,7 +6,7 @@ mod hosts;
 
 use bytes::Bytes;
 use hosts::{Ended, Hosts, Said, three};
-use hustings_core::replica::{Alarm, Policy, ReplicaMessage};
+use hustings_core::replica::{Policy, ReplicaMessage, ReplicaTimer};
 use hustings_core::{Admin, Change, Cluster, EntryKind, Limits, Lsn, MembershipChange, NodeId, Refusal, Term, Wire};
 use hustings_raft::{Message, Timer};
 
@@ -21,7 +21,7 @@ fn a_refusal_of_a_second_copy_is_not_told_as_certain() {
     let mut hosts = three();
     hosts.elect(1);
     let request = hosts.propose(3, "x");
-    hosts.ring(3, Alarm::Retry);
+    hosts.fire(3, ReplicaTimer::Retry);
     let copies =
         hosts.bag.iter().filter(|(from, _, said)| *from == 3 && matches!(said, ReplicaMessage::Forward { .. }));
     assert_eq!(copies.count(), 2, "it was sent again");
@@ -42,7 +42,7 @@ fn slow_disks_do_not_multiply_the_log() {
         let request = hosts.propose(2, text);
         hosts.settle();
         for _ in 0..3 {
-            hosts.ring(2, Alarm::Retry);
+            hosts.fire(2, ReplicaTimer::Retry);
             hosts.settle();
         }
         slow.iter().for_each(|id| hosts.release_disk(*id));
@@ -65,8 +65,8 @@ fn a_proposal_that_a_leader_refused_for_the_moment_is_taken_when_it_comes_again(
     let request = hosts.propose(2, "x");
     hosts.settle();
     assert_eq!((hosts.outcome(2, request), hosts.copies(1, "x")), (None, 0), "refused for the moment");
-    hosts.ring(1, Alarm::Protocol(Timer::Transfer));
-    hosts.ring(2, Alarm::Retry);
+    hosts.fire(1, ReplicaTimer::Protocol(Timer::Transfer));
+    hosts.fire(2, ReplicaTimer::Retry);
     hosts.settle();
     hosts.heartbeat(1);
     assert_eq!((hosts.outcome(2, request), hosts.copies(1, "x")), (Some(Ended::Applied), 1));
@@ -144,7 +144,7 @@ fn a_client_that_gives_up_is_forgotten_and_not_undone() {
     let request = hosts.propose(2, "x");
     hosts.step(2, hustings_core::replica::Event::Abandon(request));
     hosts.elect(1);
-    hosts.ring(2, Alarm::Retry);
+    hosts.fire(2, ReplicaTimer::Retry);
     hosts.settle();
     assert_eq!((hosts.outcome(2, request), hosts.lines(1).len()), (None, 0), "nobody waits, so nothing is sent");
     let request = hosts.propose(2, "y");
@@ -180,8 +180,8 @@ fn a_lost_proposal_costs_no_later_snapshot_anything() {
     hosts.bag.clear();
     write(&mut hosts, 1);
     assert_eq!(remembered(&hosts, 3), 1_000, "it may still come");
-    hosts.ring(2, Alarm::Retry);
-    hosts.ring(2, Alarm::Retry);
+    hosts.fire(2, ReplicaTimer::Retry);
+    hosts.fire(2, ReplicaTimer::Retry);
     hosts.settle();
     hosts.heartbeat(1);
     assert_eq!(hosts.outcome(2, waiting), Some(Ended::Applied));
@@ -204,7 +204,7 @@ fn a_lost_proposal_costs_no_later_snapshot_anything() {
 
 #[test]
 fn a_change_of_membership_is_never_sent_again_and_ends_unknown() {
-    // Goal: what cannot be told from a second copy. Method: the forward is lost; alarms ring; a new leader comes.
+    // Goal: what cannot be told from a second copy. Method: the forward is lost; timers fire; a new leader comes.
     let mut hosts = three();
     hosts.elect(1);
     let change = MembershipChange::of([Change::AddLearner(NodeId(4))]);
@@ -212,7 +212,7 @@ fn a_change_of_membership_is_never_sent_again_and_ends_unknown() {
     let command = hosts.propose(2, "x");
     hosts.bag.clear();
     for _ in 0..3 {
-        hosts.ring(2, Alarm::Retry);
+        hosts.fire(2, ReplicaTimer::Retry);
     }
     hosts.bag.clear();
     assert_eq!(hosts.outcome(2, request), None, "the leader lives, and may have it");
@@ -237,7 +237,7 @@ fn a_change_that_no_leader_has_seen_waits_for_the_first() {
     hosts.heartbeat(1);
     // The new leader was not ready for it at once; then it was.
     while hosts.outcome(2, request).is_none() {
-        hosts.ring(2, Alarm::Retry);
+        hosts.fire(2, ReplicaTimer::Retry);
         hosts.settle();
     }
     assert_eq!(hosts.outcome(2, request), Some(Ended::Reconfigured));
@@ -281,8 +281,8 @@ fn a_new_leader_is_asked_for_a_barrier_under_a_new_number() {
     hosts.bag.clear();
     hosts.deliver(1, 2, ReplicaMessage::ReadAt { number: LIFE + 1, index: 0 });
     assert_eq!(hosts.host(2).reads.get(&second), None, "an answer to another question");
-    hosts.ring(2, Alarm::Retry);
-    hosts.ring(2, Alarm::Retry);
+    hosts.fire(2, ReplicaTimer::Retry);
+    hosts.fire(2, ReplicaTimer::Retry);
     hosts.settle();
     assert_eq!(hosts.host(2).reads.get(&second), Some(&vec![Ended::Saw(vec!["newer".into()])]));
 }
@@ -442,7 +442,7 @@ fn chunks_of_another_snapshot_or_from_another_place_are_ignored() {
     let lsn = hosts.finish_cut(1);
     hosts.heal();
     // The offer and the first question, but no answer yet.
-    hosts.ring(1, Alarm::Protocol(Timer::Heartbeat));
+    hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
     while !hosts.sent.iter().any(|(_, _, said)| matches!(said, ReplicaMessage::AskChunk { .. })) {
         let (from, to, said) = hosts.bag.pop_front().expect("a question comes");
         hosts.deliver(from, to, said);
@@ -477,7 +477,7 @@ fn a_source_that_answers_nothing_is_given_up_for_another() {
     hosts.finish_cut(1);
     hosts.finish_cut(2);
     hosts.heal();
-    hosts.ring(1, Alarm::Protocol(Timer::Heartbeat));
+    hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
     while !hosts.sent.iter().any(|(_, _, said)| matches!(said, ReplicaMessage::AskChunk { .. })) {
         let (from, to, said) = hosts.bag.pop_front().expect("a question comes");
         hosts.deliver(from, to, said);
@@ -485,7 +485,7 @@ fn a_source_that_answers_nothing_is_given_up_for_another() {
     hosts.isolate(1);
     hosts.elect(2);
     for _ in 0..3 {
-        hosts.ring(3, Alarm::Chunk);
+        hosts.fire(3, ReplicaTimer::Chunk);
         hosts.settle();
     }
     for _ in 0..3 {
@@ -507,7 +507,7 @@ fn a_fetch_goes_on_where_it_stood_when_the_same_snapshot_is_offered_again() {
     hosts.settle();
     hosts.finish_cut(1);
     hosts.heal();
-    hosts.ring(1, Alarm::Protocol(Timer::Heartbeat));
+    hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
     let is_second = |said: &Said| matches!(said, ReplicaMessage::AskChunk { offset, .. } if *offset > 0);
     while !hosts.sent.iter().any(|(_, _, said)| is_second(said)) {
         let (from, to, said) = hosts.bag.pop_front().expect("a second question comes");

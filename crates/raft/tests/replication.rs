@@ -44,10 +44,10 @@ fn a_newer_uncommitted_tail_is_overwritten() {
     for id in [4, 5] {
         stage.start(id, history(2, Some(3), &[]));
     }
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     stage.settle();
     assert_eq!((stage.role(1), stage.term(1)), (Role::Follower, 2), "n3, n4 and n5 refuse");
-    stage.ring(1, Timer::Election);
+    stage.fire(1, Timer::Election);
     stage.settle();
     assert_eq!((stage.role(1), stage.term(1)), (Role::Leader, 3));
     for id in 1..=5 {
@@ -95,7 +95,7 @@ fn a_refusal_finds_the_last_agreement_in_one_round() {
         stage.start(1, history(last, Some(1), leaders));
         stage.start(2, history(last, Some(1), followers));
         // The follower would refuse the vote of a shorter log; this is about replication, so it grants by hand.
-        stage.ring(1, Timer::Election);
+        stage.fire(1, Timer::Election);
         stage.take_messages();
         let term = stage.term(1);
         let grant =
@@ -213,7 +213,7 @@ fn messages_that_overtake_each_other_do_not_multiply() {
     stage.heal();
     let (mut delivered, mut draw) = (0_usize, 7_usize);
     while stage.last(3) != stage.last(1) {
-        stage.ring(1, Timer::Heartbeat);
+        stage.fire(1, Timer::Heartbeat);
         while !stage.bag.is_empty() {
             delivered += 1;
             assert!(

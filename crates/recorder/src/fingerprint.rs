@@ -26,7 +26,7 @@ pub(crate) fn of_effects<P: Protocol>(effects: &Effects<P>) -> u64 {
     shape.finish()
 }
 
-/// The fingerprint of one thing: an alarm's name.
+/// The fingerprint of one thing: a timer's name.
 pub(crate) fn of<T: Hash>(thing: &T) -> u64 {
     let mut shape = Shape::default();
     thing.hash(&mut shape);

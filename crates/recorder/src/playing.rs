@@ -1,6 +1,6 @@
 //! Playing a script: [`Script::play`].
 //!
-//! Members are told what stands in it, as far as it can be: a message that nobody has sent, an alarm that is not set, a snapshot that
+//! Members are told what stands in it, as far as it can be: a message that nobody has sent, a timer that is not set, a snapshot that
 //! was not asked for are not told. What is convicted must have been able to happen, so these are left out:
 //!
 //! - an impossible state after the first input that was answered otherwise than it was recorded;

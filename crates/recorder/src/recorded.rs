@@ -114,7 +114,7 @@ impl<P: Protocol> Protocol for Recorded<P> {
 fn unwrapped<P: Protocol>(input: Input<Recorded<P>>) -> Input<P> {
     match input {
         Input::Message { from, message } => Input::Message { from, message },
-        Input::Alarm(timer) => Input::Alarm(timer),
+        Input::Timer(timer) => Input::Timer(timer),
         Input::Link { peer, state } => Input::Link { peer, state },
         Input::Propose(proposals) => Input::Propose(proposals),
         Input::Read { ticket } => Input::Read { ticket },

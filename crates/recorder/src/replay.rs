@@ -195,7 +195,7 @@ impl<'a, P: Protocol> Performer<'a, P> {
         let playing = self.playing.as_ref()?;
         let reference = || told.reference();
         let can_be = match told.host_input() {
-            HostInput::Alarm(wanted) => playing.armed.iter().any(|timer| fingerprint::of(timer) == wanted),
+            HostInput::Timer(wanted) => playing.armed.iter().any(|timer| fingerprint::of(timer) == wanted),
             HostInput::Compact => reference().is_none_or(|reference| reference.lsn.index <= playing.applied),
             HostInput::Fetched => reference().is_none_or(|reference| playing.fetched.contains(&reference)),
             HostInput::Installed(lsn) => playing.restored.contains(&lsn),
@@ -257,7 +257,7 @@ impl<'a, P: Protocol> Performer<'a, P> {
         };
         let zeroes = &mut self.zeroes;
         let repeated =
-            caught(|| told.repeat::<P>(zeroes, |wanted| playing.alarm(wanted)).map_err(|error| error.to_string()));
+            caught(|| told.repeat::<P>(zeroes, |wanted| playing.timer(wanted)).map_err(|error| error.to_string()));
         let input = match repeated.and_then(|input| input) {
             Ok(input) => input,
             Err(what) => return self.ends(End::Differs { at_micros, told: told.word(), what }),
@@ -301,7 +301,7 @@ enum Answer {
 
 struct Playing<P: Protocol> {
     value: P,
-    /// Alarms that are armed, and so may ring.
+    /// Timers that are armed, and so may fire.
     armed: BTreeSet<P::Timer>,
     /// The last index that was applied or restored.
     applied: u64,
@@ -318,7 +318,7 @@ impl<P: Protocol> Playing<P> {
         Playing { value, armed: BTreeSet::new(), applied, fetched: Vec::new(), restored: BTreeSet::new(), durable }
     }
 
-    fn alarm(&mut self, wanted: u64) -> Option<P::Timer> {
+    fn timer(&mut self, wanted: u64) -> Option<P::Timer> {
         let timer = self.armed.iter().find(|timer| fingerprint::of(*timer) == wanted).copied()?;
         self.armed.remove(&timer);
         Some(timer)

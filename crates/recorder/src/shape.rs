@@ -101,8 +101,8 @@ pub struct Birth {
 
 /// An input that needs something before it.
 pub(crate) enum HostInput {
-    /// An alarm with this fingerprint, which was set.
-    Alarm(u64),
+    /// A timer with this fingerprint, which was set.
+    Timer(u64),
     /// A snapshot of what was applied.
     Compact,
     /// A snapshot has come, or has not, that was asked for.
@@ -117,7 +117,7 @@ impl HostInput {
     /// Why no host says it, where what it needs is missing.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
-            HostInput::Alarm(_) => "no such alarm is set here",
+            HostInput::Timer(_) => "no such timer is set here",
             HostInput::Compact => "what the snapshot holds is not applied here",
             HostInput::Fetched => "no such snapshot was asked for here",
             HostInput::Installed(_) => "no such snapshot was to be installed here",
@@ -144,7 +144,7 @@ pub struct Told {
     /// A peer, a ticket's node, an admin's transferee.
     #[prost(uint64, tag = "2")]
     node: u64,
-    /// A ticket's number, an alarm's fingerprint, a place's index.
+    /// A ticket's number, a timer's fingerprint, a place's index.
     #[prost(uint64, tag = "3")]
     number: u64,
     #[prost(uint32, tag = "4")]
@@ -272,7 +272,7 @@ pub(crate) fn told<P: Protocol>(input: &Input<P>) -> Told {
             message.visit_payloads(&mut hide);
             Told { kind: 1, node: from.0, message: message.to_bytes(), ..Told::default() }
         }
-        Input::Alarm(timer) => Told { kind: 2, number: fingerprint::of(timer), ..Told::default() },
+        Input::Timer(timer) => Told { kind: 2, number: fingerprint::of(timer), ..Told::default() },
         Input::Link { peer, state } => {
             Told { kind: 3, node: peer.0, choice: u32::from(*state == LinkState::Up), ..Told::default() }
         }
@@ -321,7 +321,7 @@ impl Told {
     pub fn word(&self) -> &'static str {
         let words = [
             "message",
-            "alarm",
+            "timer",
             "link",
             "proposals",
             "read",
@@ -347,7 +347,7 @@ impl Told {
     /// The class of the input: whether a host does it only after its protocol has asked for it, or has come so far.
     pub(crate) fn host_input(&self) -> HostInput {
         match self.kind {
-            2 => HostInput::Alarm(self.number),
+            2 => HostInput::Timer(self.number),
             6 => HostInput::Compact,
             7 | 8 => HostInput::Fetched,
             9 => HostInput::Installed(Lsn::new(self.term, self.number)),
@@ -370,11 +370,11 @@ impl Told {
         (self.kind == 7).then_some(&self.message)
     }
 
-    /// The input for a value of this protocol; alarms are looked up by their fingerprint.
+    /// The input for a value of this protocol; timers are looked up by their fingerprint.
     pub(crate) fn repeat<P: Protocol>(
         &self,
         zeroes: &mut Zeroes,
-        alarm: impl FnOnce(u64) -> Option<P::Timer>,
+        timer: impl FnOnce(u64) -> Option<P::Timer>,
     ) -> Result<Input<P>, WireError> {
         let reference = || SnapshotReference::decode(self.message.clone());
         Ok(match self.kind {
@@ -383,8 +383,8 @@ impl Told {
                 shown(&mut message, zeroes)?;
                 Input::Message { from: NodeId(self.node), message }
             }
-            2 => Input::Alarm(
-                alarm(self.number).ok_or_else(|| WireError("an alarm rang that this value has not set".into()))?,
+            2 => Input::Timer(
+                timer(self.number).ok_or_else(|| WireError("a timer fired that this value has not set".into()))?,
             ),
             3 => {
                 let state = if self.choice == 1 { LinkState::Up } else { LinkState::Down };

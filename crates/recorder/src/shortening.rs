@@ -5,7 +5,7 @@
 //! - what is heard was said before, at a step that is kept;
 //! - a snapshot that is ready was cut, at a step that is kept;
 //! - a life that a later one of the same member follows wrote to its disk what it had written, for there the later one begins;
-//! - every alarm that rings was set, a snapshot is cut of what was applied, and one that arrives was asked for;
+//! - every timer that fires was set, a snapshot is cut of what was applied, and one that arrives was asked for;
 //! - no value reaches an impossible state on the way, but for the one that is shown.
 //!
 //! The steps that led to the violation are such a part. Under a protocol that tolerates loss and reordering ([`Links::Any`]) steps

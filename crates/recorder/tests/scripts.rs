@@ -273,8 +273,8 @@ fn a_mended_build_is_not_convicted_by_what_another_wrote() {
 fn what_follows_from_a_line_that_was_taken_out_is_not_told() {
     let options = with(Defect::VotesTwice);
     let mut short = convicted::<Raft>(&options).shortened::<Raft>(&options).expect("it is convicted");
-    let alarm = short.steps.iter().position(|step| step.word() == "alarm").expect("an election begins with one");
-    short.steps.remove(alarm);
+    let timer = short.steps.iter().position(|step| step.word() == "timer").expect("an election begins with one");
+    short.steps.remove(timer);
     let played = short.play::<Raft>(&options);
     assert!(played.not_told.iter().any(|(_, reason)| *reason == "nobody has sent it here"), "{:?}", played.not_told);
     assert_eq!(played.violations, []);

@@ -94,7 +94,7 @@ fn go_on<D: Crashing>(theatre: &mut Theatre<D>) {
     theatre.settle();
     for id in NODES {
         if !theatre.actor(id).is_dead {
-            theatre.ring_if_armed(id, D::HEARTBEAT);
+            theatre.fire_if_armed(id, D::HEARTBEAT);
             theatre.settle();
         }
     }

@@ -1,8 +1,8 @@
-//! A cluster of protocol values in memory, for stories: messages on a table, alarms rung by hand, disks as records.
+//! A cluster of protocol values in memory, for stories: messages on a table, timers fired by hand, disks as records.
 //!
 //! A disk is instant unless a story holds it or ends it; effects that rest on a record then wait behind it, as at a
 //! host. Whatever a story does, the annals see to it that no invariant is ever violated. One stage serves the tests of
-//! all protocols; the parts that are a protocol's own (the alarms that make an election, the records that must be
+//! all protocols; the parts that are a protocol's own (the timers that make an election, the records that must be
 //! durable before a message leaves) are in its [`Direction`], in its `tests/support`.
 //!
 //! Deliberately absent: time, chance and faults of the network other than cuts; those are the world's.
@@ -28,7 +28,7 @@ pub trait Direction: Sized {
     /// The protocol whose values play.
     type Protocol: Leads;
 
-    /// The alarm by which a leader speaks.
+    /// The timer by which a leader speaks.
     const HEARTBEAT: Timer<Self>;
     /// The roles in which a node reigns: one node for each term.
     const REIGNS: &'static [Role] = &[Role::Leader];
@@ -92,7 +92,7 @@ pub struct Actor<D: Direction> {
     pub reads: Vec<(Ticket, u64)>,
     /// Its changes of role, term or leader.
     pub transitions: Vec<Transition>,
-    /// The alarms that are set.
+    /// The timers that are set.
     pub armed: BTreeSet<Timer<D>>,
     /// The snapshot that it fetches; `None` when it fetches none.
     pub fetching: Option<SnapshotReference>,

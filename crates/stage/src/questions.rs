@@ -54,7 +54,7 @@ impl<D: Direction> Theatre<D> {
         self.ids().into_iter().filter(|id| self.role(*id) == Role::Leader).collect()
     }
 
-    /// Whether an alarm is set.
+    /// Whether a timer is set.
     pub fn is_armed(&self, id: u64, timer: Timer<D>) -> bool {
         self.actor(id).armed.contains(&timer)
     }

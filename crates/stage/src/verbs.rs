@@ -35,22 +35,22 @@ impl<D: Direction> Theatre<D> {
         }
     }
 
-    /// Rings an alarm, which must be armed.
-    pub fn ring(&mut self, id: u64, timer: Timer<D>) {
+    /// Fires a timer, which must be armed.
+    pub fn fire(&mut self, id: u64, timer: Timer<D>) {
         assert!(self.actor_mut(id).armed.remove(&timer), "{timer:?} is not armed at n{id}");
-        self.input(id, Input::Alarm(timer));
+        self.input(id, Input::Timer(timer));
     }
 
-    /// It rings if it is set.
-    pub fn ring_if_armed(&mut self, id: u64, timer: Timer<D>) {
+    /// It fires if it is set.
+    pub fn fire_if_armed(&mut self, id: u64, timer: Timer<D>) {
         if self.is_armed(id, timer) {
-            self.ring(id, timer);
+            self.fire(id, timer);
         }
     }
 
     /// The leader speaks, and everything that comes of it is delivered.
     pub fn heartbeat(&mut self, id: u64) {
-        self.ring(id, D::HEARTBEAT);
+        self.fire(id, D::HEARTBEAT);
         self.settle();
     }
 

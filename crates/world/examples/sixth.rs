@@ -158,7 +158,7 @@ enum RoleState {
     Leader(Box<Office<Progress>>),
 }
 
-/// The alarms of a member.
+/// The timers of a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
     /// No leader was heard for an election's time.
@@ -206,12 +206,12 @@ impl Protocol for Baton {
     fn step(&mut self, input: Input<Baton>, out: &mut Effects<Baton>) {
         match input {
             Input::Message { from, message } => self.on_message(from, message, out),
-            Input::Alarm(Timer::Election) => self.campaign(Reason::ElectionTimeout, out),
-            Input::Alarm(Timer::Heartbeat) => {
+            Input::Timer(Timer::Election) => self.campaign(Reason::ElectionTimeout, out),
+            Input::Timer(Timer::Heartbeat) => {
                 self.send_heartbeats(out);
                 self.arm_heartbeat(out);
             }
-            Input::Alarm(Timer::Transfer) => self.on_transfer_alarm(out),
+            Input::Timer(Timer::Transfer) => self.on_transfer_timer(out),
             Input::Link { peer, state: LinkState::Up } => drop(self.node.links_down.remove(&peer)),
             Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
             Input::Propose(proposals) => self.on_propose(proposals, out),
@@ -478,7 +478,7 @@ impl Leads for Baton {
     type Log = Log;
     type Peer = Progress;
 
-    const TRANSFER_ALARM: Timer = Timer::Transfer;
+    const TRANSFER_TIMER: Timer = Timer::Transfer;
 
     fn node(&self) -> &Node {
         &self.node

@@ -53,15 +53,15 @@ impl<P: Protocol, S: Service> World<P, S> {
                 self.machines[at].unsynced.push((number, record));
             }
             Action::Send(to, message) => self.send(at, to, message),
-            Action::SetTimer(alarm, after) => {
+            Action::SetTimer(timer, after) => {
                 let (now, machine) = (self.now, &mut self.machines[at]);
                 let deadline = now + machine.draw(&after);
-                if let Some(when) = machine.arm(alarm, deadline) {
+                if let Some(when) = machine.arm(timer, deadline) {
                     let life = machine.lives;
-                    self.at(when, EventKind::Alarm(at, life, alarm));
+                    self.at(when, EventKind::Timer(at, life, timer));
                 }
             }
-            Action::CancelTimer(alarm) => self.machines[at].disarm(alarm),
+            Action::CancelTimer(timer) => self.machines[at].disarm(timer),
             Action::Applied { request, response, .. } => self.on_applied(at, request, &response),
             Action::Reconfigured { request, membership } => self.on_reconfigured(at, request, &membership),
             Action::Refused { request, refusal } => {

@@ -3,7 +3,7 @@
 //! ```text
 //!   Candidate (hustings-lease) ── Ask ──► a transaction or a renewal, at any member ──► the log ──► its answer, late or never
 //!            ▲                                                                                         │
-//!            └── alarms of its own clock ── sights: a member's applied state, which may lag ◄──────────┘
+//!            └── timers of its own clock ── sights: a member's applied state, which may lag ◄──────────┘
 //! ```
 //!
 //! The rules are the real ones, the store is the real one under the protocol that is tried, and the driver asks what
@@ -247,7 +247,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         Ok(())
     }
 
-    /// Lets a candidate do what is due: alarms first, then one answer after the other.
+    /// Lets a candidate do what is due: timers first, then one answer after the other.
     pub(crate) fn on_candidate(&mut self, number: usize) {
         if self.load_is_over() {
             // Its process is gone.
@@ -274,7 +274,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         loop {
             let clock = own.clock(self.now);
             if let Some(name) = own.schedule.take_due(clock) {
-                self.input(number, own, Input::Alarm(name));
+                self.input(number, own, Input::Timer(name));
             } else if let Some(place) = self.load.candidates.mail[number].iter().position(|mail| mail.0 <= self.now) {
                 let (_, request, outcome) = self.load.candidates.mail[number].remove(place);
                 self.on_mail(number, own, request, outcome);
@@ -289,8 +289,8 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
         }
         let mail = self.load.candidates.mail[number].iter().map(|mail| mail.0).min();
-        let alarm = own.schedule.next_alarm().map(|at| own.true_time(at));
-        let next = [mail, alarm, own.stops_at].into_iter().flatten().fold(own.looks_at, u64::min);
+        let timer = own.schedule.next_timer().map(|at| own.true_time(at));
+        let next = [mail, timer, own.stops_at].into_iter().flatten().fold(own.looks_at, u64::min);
         if own.wakes_at > next || own.wakes_at <= self.now {
             own.wakes_at = next;
             self.at(next, EventKind::Candidate(number));
@@ -322,11 +322,11 @@ impl<P: Protocol, S: Service> World<P, S> {
                         own.stops_at = Some(self.now);
                     }
                 }
-                Effect::SetAlarm(name, when) => {
+                Effect::SetTimer(name, when) => {
                     let dice = &mut own.dice;
-                    own.schedule.set_alarm(name, when, clock, |most| dice.between(0, most));
+                    own.schedule.set_timer(name, when, clock, |most| dice.between(0, most));
                 }
-                Effect::CancelAlarm(name) => own.schedule.cancel_alarm(name),
+                Effect::CancelTimer(name) => own.schedule.cancel_timer(name),
                 Effect::Announce(Change::Leads(token)) => {
                     own.works = Some(token);
                     self.counts.tenures += 1;

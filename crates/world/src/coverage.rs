@@ -4,7 +4,7 @@
 //! did; which two things it heard one after the other; and, whenever somebody changes role, how all members stand to each other
 //! (roles, terms, logs, commits, disks). A run that sets a bit which no run before it set has reached something new.
 //!
-//! It knows no protocol: variants of messages, alarms, records and reasons are told apart by their discriminants.
+//! It knows no protocol: variants of messages, timers, records and reasons are told apart by their discriminants.
 
 use hustings_core::replica::{Action, Event, ReplicaMessage};
 use hustings_core::{Protocol, StateMachine, Status};
@@ -43,7 +43,7 @@ pub(crate) fn kind_of<P: Protocol, S: StateMachine>(event: &Event<P, S>) -> u64 
     discriminant(event).hash(&mut hasher);
     match event {
         Event::Peer { message, .. } => kind_of_message(message).hash(&mut hasher),
-        Event::Alarm(alarm) => alarm.hash(&mut hasher),
+        Event::Timer(timer) => timer.hash(&mut hasher),
         Event::Link { state, .. } => state.hash(&mut hasher),
         Event::Admin { admin, .. } => discriminant(admin).hash(&mut hasher),
         Event::Health(health) => health.hash(&mut hasher),
@@ -68,8 +68,8 @@ fn kinds_of_actions<P: Protocol, S: StateMachine>(actions: &[Action<P, S>]) -> u
         let kind = match action {
             Action::Persist(_, record) => hash_of(&(1, discriminant(record))),
             Action::Send(_, message) => hash_of(&(2, kind_of_message(message))),
-            Action::SetTimer(alarm, _) => hash_of(&(3, alarm)),
-            Action::CancelTimer(alarm) => hash_of(&(4, alarm)),
+            Action::SetTimer(timer, _) => hash_of(&(3, timer)),
+            Action::CancelTimer(timer) => hash_of(&(4, timer)),
             Action::Refused { refusal, .. } => hash_of(&(5, discriminant(refusal))),
             Action::Announce(transition) => {
                 hash_of(&(6, transition.from, transition.to, discriminant(&transition.because)))

@@ -211,9 +211,9 @@ impl<P: Protocol, S: Service> World<P, S> {
             return;
         }
         let mut stash: Vec<EventKind<P::Timer>> = std::mem::take(&mut machine.stash).into();
-        // A host that wakes late hears its peers first; a worse one believes its alarms. Both must be safe.
-        let alarms_first = self.dice.chance(300_000);
-        stash.sort_by_key(|what| matches!(what, EventKind::Alarm(..)) != alarms_first);
+        // A host that wakes late hears its peers first; a worse one believes its timers. Both must be safe.
+        let timers_first = self.dice.chance(300_000);
+        stash.sort_by_key(|what| matches!(what, EventKind::Timer(..)) != timers_first);
         for what in stash {
             self.at(self.now, what);
         }

@@ -1,4 +1,4 @@
-//! One member with its disk, its alarms and its clock: [`Machine`]. The code inside is the production code: a
+//! One member with its disk, its timers and its clock: [`Machine`]. The code inside is the production code: a
 //! [`Replica`] above a [`Wal`] on a [`SimulatedDisk`].
 
 use crate::dice::Dice;
@@ -9,7 +9,7 @@ use crate::world::EventKind;
 use hustings_core::laboratory::Defect;
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::applied_requests::AppliedRequests;
-use hustings_core::replica::{Alarm, Birth, RecordNumber, Replica, SnapshotContents};
+use hustings_core::replica::{Birth, RecordNumber, Replica, ReplicaTimer, SnapshotContents};
 use hustings_core::{Cluster, ClusterId, Durable, Lsn, Membership, NodeId, Protocol, Record, SnapshotReference};
 use hustings_wal::{Identity, Options, Preparation, SimulatedDisk, SnapshotStore, Wal};
 use std::collections::{BTreeMap, VecDeque};
@@ -20,9 +20,9 @@ use std::time::Duration;
 /// Segments small enough that a run sees many of them.
 const SEGMENT_BYTES: u64 = 64 << 10;
 
-/// An alarm that is armed.
+/// A timer that is armed.
 pub(crate) struct Armed<T> {
-    pub(crate) alarm: Alarm<T>,
+    pub(crate) timer: ReplicaTimer<T>,
     pub(crate) deadline: u64,
     /// Moment at which the queue will ask about it: never after the deadline, perhaps before.
     pub(crate) queued: u64,
@@ -105,7 +105,7 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) founding: Arc<Membership>,
     /// Whether its disk is another one than the cluster knows: nobody speaks with it.
     pub(crate) is_stranger: bool,
-    pub(crate) alarms: Vec<Armed<P::Timer>>,
+    pub(crate) timers: Vec<Armed<P::Timer>>,
     pub(crate) unsynced: Vec<(RecordNumber, Record)>,
     /// The last record of the batch that is being synced.
     pub(crate) syncing: Option<RecordNumber>,
@@ -156,7 +156,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             lives: 0,
             founding,
             is_stranger: false,
-            alarms: Vec::new(),
+            timers: Vec::new(),
             unsynced: Vec::new(),
             syncing: None,
             pace,
@@ -244,7 +244,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
         self.store = None;
         self.life = Life::Down;
         self.lives += 1;
-        self.alarms.clear();
+        self.timers.clear();
         self.unsynced.clear();
         self.syncing = None;
         self.is_stalled = false;
@@ -262,16 +262,16 @@ impl<P: Protocol, S: Service> Machine<P, S> {
         proposals.into_values().chain(reads.into_values()).collect()
     }
 
-    /// The true time that an alarm takes on this machine's clock.
+    /// The true time that a timer takes on this machine's clock.
     pub(crate) fn draw(&mut self, after: &RangeInclusive<Duration>) -> u64 {
         let micros = |duration: &Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX / 2);
         let drawn = self.dice.between(micros(after.start()), micros(after.end()));
         drawn.saturating_mul(1_000_000) / self.rate
     }
 
-    /// Arms an alarm; gives back when the queue must ask about it, if it does not already do so in time.
-    pub(crate) fn arm(&mut self, alarm: Alarm<P::Timer>, deadline: u64) -> Option<u64> {
-        match self.alarms.iter_mut().find(|armed| armed.alarm == alarm) {
+    /// Arms a timer; gives back when the queue must ask about it, if it does not already do so in time.
+    pub(crate) fn arm(&mut self, timer: ReplicaTimer<P::Timer>, deadline: u64) -> Option<u64> {
+        match self.timers.iter_mut().find(|armed| armed.timer == timer) {
             Some(armed) => {
                 armed.deadline = deadline;
                 (armed.queued > deadline).then(|| {
@@ -280,14 +280,14 @@ impl<P: Protocol, S: Service> Machine<P, S> {
                 })
             }
             None => {
-                self.alarms.push(Armed { alarm, deadline, queued: deadline });
+                self.timers.push(Armed { timer, deadline, queued: deadline });
                 Some(deadline)
             }
         }
     }
 
-    pub(crate) fn disarm(&mut self, alarm: Alarm<P::Timer>) {
-        self.alarms.retain(|armed| armed.alarm != alarm);
+    pub(crate) fn disarm(&mut self, timer: ReplicaTimer<P::Timer>) {
+        self.timers.retain(|armed| armed.timer != timer);
     }
 }
 

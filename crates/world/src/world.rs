@@ -22,7 +22,7 @@ use crate::network::Network;
 use crate::recording::Recording;
 use crate::settings::Settings;
 use hustings_core::protocol::{DiskHealth, LinkState};
-use hustings_core::replica::{Action, Alarm, Event, Replica, ReplicaMessage};
+use hustings_core::replica::{Action, Event, Replica, ReplicaMessage, ReplicaTimer};
 use hustings_core::{Cluster, Limits, Links, Membership, NodeId, Priority, Protocol};
 use hustings_properties::{Chronicle, LeaseClock, Violation};
 use std::cmp::Reverse;
@@ -44,8 +44,8 @@ const RECONNECT: (u64, u64) = (1_000, 20_000);
 pub enum EventKind<T> {
     /// A message may arrive, by its slot.
     Deliver(u32),
-    /// An alarm may be due.
-    Alarm(usize, u32, Alarm<T>),
+    /// A timer may be due.
+    Timer(usize, u32, ReplicaTimer<T>),
     /// A disk has synced.
     Synced(usize, u32),
     /// A host claims that a disk has synced up to a record, before it has.
@@ -233,7 +233,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     fn on_due(&mut self, what: EventKind<P::Timer>) {
         match what {
             EventKind::Deliver(slot) => self.on_arrival(slot),
-            EventKind::Alarm(at, life, alarm) if self.lives(at, life) => self.on_alarm(at, alarm),
+            EventKind::Timer(at, life, timer) if self.lives(at, life) => self.on_timer(at, timer),
             EventKind::Synced(at, life) if self.lives(at, life) => self.on_synced(at),
             EventKind::Early(at, life, last) if self.lives(at, life) => self.on_early(at, last),
             EventKind::Worked(at, life) if self.lives(at, life) => self.on_worked(at),
@@ -256,7 +256,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 self.start(at)
             }
             // Meant for an earlier life of the member.
-            EventKind::Alarm(..)
+            EventKind::Timer(..)
             | EventKind::Synced(..)
             | EventKind::Early(..)
             | EventKind::Worked(..)
@@ -461,24 +461,24 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.step(to, Event::Peer { from, message: flight.message });
     }
 
-    fn on_alarm(&mut self, at: usize, alarm: Alarm<P::Timer>) {
+    fn on_timer(&mut self, at: usize, timer: ReplicaTimer<P::Timer>) {
         let (now, life) = (self.now, self.machines[at].lives);
         let machine = &mut self.machines[at];
-        let Some(position) = machine.alarms.iter().position(|armed| armed.alarm == alarm) else { return };
-        let armed = &mut machine.alarms[position];
+        let Some(position) = machine.timers.iter().position(|armed| armed.timer == timer) else { return };
+        let armed = &mut machine.timers[position];
         if armed.queued > now {
             return;
         }
         if armed.deadline > now {
             armed.queued = armed.deadline;
             let deadline = armed.deadline;
-            return self.at(deadline, EventKind::Alarm(at, life, alarm));
+            return self.at(deadline, EventKind::Timer(at, life, timer));
         }
-        if self.is_stashed(at, EventKind::Alarm(at, life, alarm)) {
+        if self.is_stashed(at, EventKind::Timer(at, life, timer)) {
             return;
         }
-        self.machines[at].alarms.swap_remove(position);
-        self.step(at, Event::Alarm(alarm));
+        self.machines[at].timers.swap_remove(position);
+        self.step(at, Event::Timer(timer));
     }
 
     /// The host's own look at its disk, as `node` does it: silent for too long is stalled.

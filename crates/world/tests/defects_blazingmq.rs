@@ -19,7 +19,7 @@ fn convict(defect: Defect, options: Options) -> Option<Conviction> {
     match defect {
         Defect::SupportsTwice => {
             let options = Options { scouting: false, ..options };
-            by_every::<BlazingMq>(&Bounds { terms: 1, alarms: 2, ..Bounds::default() }, &options)
+            by_every::<BlazingMq>(&Bounds { terms: 1, timers: 2, ..Bounds::default() }, &options)
         }
         // Far seeds were looked for once; what finds a defect again is what keeps this short.
         Defect::ReadsWithoutQuorum => by_seeds(3, 640, &options),

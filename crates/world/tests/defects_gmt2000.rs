@@ -21,7 +21,7 @@ fn by_seeds(nodes: u64, from: u64, options: &Options) -> Option<Conviction> {
 fn convict(defect: Defect, options: Options) -> Option<Conviction> {
     match defect {
         Defect::VotesTwice => {
-            by_every::<Gmt2000>(&Bounds { terms: 1, crashes: 1, alarms: 1, ..Bounds::default() }, &options)
+            by_every::<Gmt2000>(&Bounds { terms: 1, crashes: 1, timers: 1, ..Bounds::default() }, &options)
         }
         Defect::CommitsOldTerms => story!("gmt2000-figure-8", &options),
         Defect::SkipsLogCheck => story!("gmt2000-forked-tail", &options),

@@ -16,7 +16,7 @@ where
     P::Timer: Sync,
 {
     let bounds =
-        Bounds { crashes: 1, proposals: 1, alarms: 2, fair_every: 499, states_max: 300_000, ..Bounds::default() };
+        Bounds { crashes: 1, proposals: 1, timers: 2, fair_every: 499, states_max: 300_000, ..Bounds::default() };
     explore::<P>(&bounds, options, 2, |_| {})
 }
 

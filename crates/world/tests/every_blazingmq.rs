@@ -7,26 +7,26 @@ use hustings_blazingmq::{BlazingMq, Options};
 use hustings_world::every::Bounds;
 use suite::{explored, falls, happens, holds};
 
-/// Without scouting, which promises nothing and multiplies the worlds. Of alarms, of which it has eight, few ring.
+/// Without scouting, which promises nothing and multiplies the worlds. Of timers, of which it has eight, few ring.
 const OURS: fn() -> Options = || Options { scouting: false, ..Options::default() };
 
 #[test]
 fn one_term_with_a_crash_and_a_proposal_is_safe() {
     let found =
-        holds::<BlazingMq>(&Bounds { terms: 1, proposals: 1, crashes: 1, alarms: 1, ..Bounds::default() }, &OURS());
+        holds::<BlazingMq>(&Bounds { terms: 1, proposals: 1, crashes: 1, timers: 1, ..Bounds::default() }, &OURS());
     happens(&found, "an entry is committed");
     happens(&found, "somebody is down while somebody leads");
 }
 
 #[test]
-fn two_alarms_each_are_safe() {
-    let found = holds::<BlazingMq>(&Bounds { terms: 1, alarms: 2, ..Bounds::default() }, &OURS());
+fn two_timers_each_are_safe() {
+    let found = holds::<BlazingMq>(&Bounds { terms: 1, timers: 2, ..Bounds::default() }, &OURS());
     happens(&found, "an entry is committed");
 }
 
 #[test]
 fn as_published_a_crash_makes_two_leaders_of_one_term() {
-    let bounds = Bounds { terms: 1, crashes: 1, alarms: 1, ..Bounds::default() };
+    let bounds = Bounds { terms: 1, crashes: 1, timers: 1, ..Bounds::default() };
     let found = explored::<BlazingMq>(&bounds, &Options { as_published: true, ..OURS() });
     // It forgets whom it supported.
     falls(found, "one-leader-per-term", 12);

@@ -9,7 +9,7 @@ use suite::{explored, falls, happens, holds};
 
 #[test]
 fn one_term_with_a_crash_and_a_proposal_is_safe() {
-    let bounds = Bounds { terms: 1, proposals: 1, crashes: 1, alarms: 1, ..Bounds::default() };
+    let bounds = Bounds { terms: 1, proposals: 1, crashes: 1, timers: 1, ..Bounds::default() };
     let found = holds::<Gmt2000>(&bounds, &Options::default());
     happens(&found, "an entry is committed");
     happens(&found, "somebody is down while somebody leads");
@@ -18,6 +18,6 @@ fn one_term_with_a_crash_and_a_proposal_is_safe() {
 #[test]
 fn as_published_two_servers_lead_one_term_without_a_crash() {
     // GM-4.
-    let found = explored::<Gmt2000>(&Bounds { terms: 2, rings: 2, ..Bounds::default() }, &Options::PUBLISHED);
+    let found = explored::<Gmt2000>(&Bounds { terms: 2, fires: 2, ..Bounds::default() }, &Options::PUBLISHED);
     falls(found, "one-leader-per-term", 10);
 }

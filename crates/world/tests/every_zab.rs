@@ -10,9 +10,9 @@ use suite::{happens, holds};
 
 #[test]
 fn two_terms_with_a_crash_and_a_proposal_are_safe() {
-    // No alarm rings: what news of links starts is enough for a second leader.
+    // No timer fires: what news of links starts is enough for a second leader.
     let found = holds::<Zab>(
-        &Bounds { terms: 2, proposals: 1, crashes: 1, rings: 0, ..Bounds::default() },
+        &Bounds { terms: 2, proposals: 1, crashes: 1, fires: 0, ..Bounds::default() },
         &Options::default(),
     );
     happens(&found, "an entry is committed");
@@ -21,7 +21,7 @@ fn two_terms_with_a_crash_and_a_proposal_are_safe() {
 }
 
 #[test]
-fn one_term_with_an_alarm_at_each_member_is_safe() {
-    let found = holds::<Zab>(&Bounds { terms: 1, alarms: 1, ..Bounds::default() }, &Options::default());
+fn one_term_with_an_timer_at_each_member_is_safe() {
+    let found = holds::<Zab>(&Bounds { terms: 1, timers: 1, ..Bounds::default() }, &Options::default());
     happens(&found, "somebody leads");
 }

@@ -1,6 +1,6 @@
 //! Nothing that a peer says ends anybody. Goal: an impossible state of one's own is a crash, bad input from a peer never is (style 15), in
 //! all five protocols. Method: a small cluster runs; of every message that arrives, each number is replaced by extreme ones, and what can
-//! be decoded is told to a copy of the receiver, which then runs on for a while: its alarms ring, it is asked to write and to read, and the
+//! be decoded is told to a copy of the receiver, which then runs on for a while: its timers fire, it is asked to write and to read, and the
 //! honest message comes after all. `HUSTINGS_LIES` makes it longer.
 
 use hustings_blazingmq::BlazingMq;
@@ -132,9 +132,9 @@ impl<P: Protocol> Node<P> {
         }
     }
 
-    fn ring(&mut self, timer: P::Timer) {
+    fn fire(&mut self, timer: P::Timer) {
         if self.armed.remove(&timer) {
-            self.input(Input::Alarm(timer));
+            self.input(Input::Timer(timer));
         }
     }
 
@@ -157,7 +157,7 @@ impl<P: Protocol> Node<P> {
     fn live_with(&mut self, from: NodeId, said: P::Message, honest: P::Message) {
         self.input(Input::Message { from, message: said });
         for timer in self.armed.clone() {
-            self.ring(timer);
+            self.fire(timer);
         }
         self.propose(9_999);
         self.input(Input::Read { ticket: Ticket::Read { node: self.me, number: 9_999 } });
@@ -166,7 +166,7 @@ impl<P: Protocol> Node<P> {
         self.input(Input::Link { peer: from, state: LinkState::Up });
         self.input(Input::Message { from, message: honest });
         for timer in self.armed.clone() {
-            self.ring(timer);
+            self.fire(timer);
         }
     }
 }
@@ -215,7 +215,7 @@ fn torment<P: Protocol>(seed: u64) -> (BTreeSet<String>, usize) {
             80..=85 => {
                 let armed: Vec<P::Timer> = node.armed.iter().copied().collect();
                 if let Some(at) = dice.below(8).checked_rem(armed.len() as u64) {
-                    node.ring(armed[usize::try_from(at).expect("few timers")]);
+                    node.fire(armed[usize::try_from(at).expect("few timers")]);
                 }
             }
             86..=95 => {

@@ -10,10 +10,10 @@ use hustings_world::seed::{Plan, run};
 
 const MINUTE: u64 = 60_000_000;
 
-/// The property that falls in the shortest trace: two terms, with a proposal, a crash and one alarm at each member.
+/// The property that falls in the shortest trace: two terms, with a proposal, a crash and one timer at each member.
 fn by_every(options: &Options) -> Option<&'static str> {
     let options = Options { pre_vote: false, ..options.clone() };
-    let bounds = Bounds { terms: 2, proposals: 1, crashes: 1, alarms: 1, states_max: 100_000, ..Bounds::default() };
+    let bounds = Bounds { terms: 2, proposals: 1, crashes: 1, timers: 1, states_max: 100_000, ..Bounds::default() };
     explore::<Raft>(&bounds, &options, 2, |_| {}).violation.map(|(violation, _)| violation.property)
 }
 

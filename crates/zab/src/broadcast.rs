@@ -167,7 +167,7 @@ impl Zab {
 
     // --- Pings. --------------------------------------------------------------------------------------------------
 
-    pub(crate) fn on_ping_alarm(&mut self, out: &mut Effects<Zab>) {
+    pub(crate) fn on_ping_timer(&mut self, out: &mut Effects<Zab>) {
         self.send_heartbeats(out);
         self.invite(out);
         out.set_timer(Timer::Ping, self.node.timing.heartbeat..=self.node.timing.heartbeat);
@@ -216,7 +216,7 @@ impl Zab {
     /// let go, as one whose socket timed out.
     pub(crate) fn on_quorum_check(&mut self, out: &mut Effects<Zab>) {
         let (me, last) = (self.node.me, self.node.log.last().index);
-        let RoleState::Leading(leading) = &mut self.role_state else { unreachable!("leaving cancels the alarm") };
+        let RoleState::Leading(leading) = &mut self.role_state else { unreachable!("leaving cancels the timer") };
         let heard = leading.office.heard(&self.node);
         if !self.node.is_quorum(&heard) {
             return self.give_up_leading(heard, out);

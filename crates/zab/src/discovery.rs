@@ -217,7 +217,7 @@ impl Zab {
 
     /// initLimit has passed: not enough followers came or promised.
     pub(crate) fn on_init_limit(&mut self, out: &mut Effects<Zab>) {
-        let RoleState::Leading(leading) = &self.role_state else { unreachable!("leaving cancels the alarm") };
+        let RoleState::Leading(leading) = &self.role_state else { unreachable!("leaving cancels the timer") };
         let heard = leading.office.peers.keys().copied().collect();
         self.give_up_leading(heard, out);
     }

@@ -169,8 +169,8 @@ impl Zab {
         }
     }
 
-    pub(crate) fn on_speak_alarm(&mut self, out: &mut Effects<Zab>) {
-        let RoleState::Looking(looking) = &mut self.role_state else { unreachable!("leaving cancels the alarm") };
+    pub(crate) fn on_speak_timer(&mut self, out: &mut Effects<Zab>) {
+        let RoleState::Looking(looking) = &mut self.role_state else { unreachable!("leaving cancels the timer") };
         looking.is_about_to_speak = false;
         self.broadcast_vote(out);
     }
@@ -182,7 +182,7 @@ impl Zab {
     }
 
     /// Rule 2: the vote is said again, and the next wait is longer.
-    pub(crate) fn on_resend_alarm(&mut self, out: &mut Effects<Zab>) {
+    pub(crate) fn on_resend_timer(&mut self, out: &mut Effects<Zab>) {
         self.give_up_the_unmet(out);
         let RoleState::Looking(looking) = &mut self.role_state else { return };
         looking.doublings = (looking.doublings + 1).min(DOUBLINGS_MAX);
@@ -360,8 +360,8 @@ impl Zab {
     }
 
     /// finalizeWait is over, and nobody sent a better vote.
-    pub(crate) fn on_finalize_alarm(&mut self, out: &mut Effects<Zab>) {
-        let RoleState::Looking(looking) = &mut self.role_state else { unreachable!("leaving cancels the alarm") };
+    pub(crate) fn on_finalize_timer(&mut self, out: &mut Effects<Zab>) {
+        let RoleState::Looking(looking) = &mut self.role_state else { unreachable!("leaving cancels the timer") };
         looking.is_finalizing = false;
         let proposal = looking.proposal;
         self.conclude(proposal, out);

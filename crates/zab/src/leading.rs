@@ -23,7 +23,7 @@ impl Leads for Zab {
     type Log = Log;
     type Peer = Learner;
 
-    const TRANSFER_ALARM: Timer = Timer::Transfer;
+    const TRANSFER_TIMER: Timer = Timer::Transfer;
 
     fn node(&self) -> &Node {
         &self.node

@@ -9,7 +9,7 @@
 //!    born    └──────── any error, timeout or lost quorum ◄───────────────────────────────────────────────┘
 //! ```
 //!
-//! Each move drops what only the old role has (`leave_role`), announces why, and arms the alarms of the new one.
+//! Each move drops what only the old role has (`leave_role`), announces why, and arms the timers of the new one.
 //! Sources: the ZAB paper, phases 1 to 3; §5 of `docs/protocols/rules`.
 
 use crate::election::Looking;
@@ -212,7 +212,7 @@ impl Zab {
                 for (learner, Learner { connection, .. }) in &leading.office.peers {
                     self.say_goodbye(*learner, *connection, out);
                 }
-                // The alarm of a hand-over stays: its requester hears how it ended even if nobody leads.
+                // The timer of a hand-over stays: its requester hears how it ended even if nobody leads.
                 leading.office.reads.refuse_all(out);
             }
         }

@@ -1,6 +1,6 @@
-//! The alarms of ZAB: [`Timer`].
+//! The timers of ZAB: [`Timer`].
 
-/// The alarms that ZAB sets.
+/// The timers that ZAB sets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
     /// Looking, and no quorum agrees: send this node's vote again.

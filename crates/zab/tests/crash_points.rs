@@ -28,16 +28,16 @@ impl Crashing for Sessions {
         for other in among {
             // The leader, if it is one of them, hears nobody for two checks.
             for timer in [Timer::Silence, Timer::QuorumCheck, Timer::QuorumCheck] {
-                theatre.ring_if_armed(*other, timer);
+                theatre.fire_if_armed(*other, timer);
             }
         }
-        theatre.ring_if_armed(id, Timer::Resend);
+        theatre.fire_if_armed(id, Timer::Resend);
     }
 
     /// A leader that nobody answers resigns: a server that is not in the way is elected then.
     fn pass(theatre: &mut Theatre, id: u64) {
         for timer in [Timer::Resend, Timer::Speak, Timer::Finalize, Timer::InitLimit, Timer::QuorumCheck] {
-            theatre.ring_if_armed(id, timer);
+            theatre.fire_if_armed(id, timer);
         }
     }
 }

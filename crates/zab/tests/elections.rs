@@ -33,8 +33,8 @@ fn zb_1_a_fresh_cluster_elects_as_soon_as_two_agree_and_the_third_joins() {
     let mut theatre = started(3, &[(1, Durable::default()), (2, Durable::default())]);
     theatre.settle();
     assert_eq!(theatre.leaders(), [], "n3 might still speak");
-    theatre.ring(1, Timer::Finalize);
-    theatre.ring(2, Timer::Finalize);
+    theatre.fire(1, Timer::Finalize);
+    theatre.fire(2, Timer::Finalize);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(2), theatre.leader_of(1)), (vec![2], 1, Some(2)));
     theatre.enter(3, Durable::default());
@@ -51,7 +51,7 @@ fn a_quorum_whose_other_voters_are_gone_does_not_wait() {
     assert_eq!(theatre.leaders(), [3]);
     theatre.kill(3);
     theatre.settle();
-    assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 2), "no alarm had to ring");
+    assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 2), "no timer had to fire");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn one_that_only_the_hub_votes_for_gives_way_to_it() {
     assert_eq!(theatre.leaders(), []);
     for _ in 0..8 {
         for id in [1, 3, 5] {
-            theatre.ring_if_armed(id, Timer::Resend);
+            theatre.fire_if_armed(id, Timer::Resend);
             theatre.settle();
         }
     }
@@ -102,8 +102,8 @@ fn zb_3_a_late_joiner_takes_the_round_of_those_who_have_settled() {
     let mut theatre = cast(3);
     theatre.settle();
     for _ in 0..3 {
-        theatre.ring(3, Timer::QuorumCheck);
-        theatre.ring(3, Timer::QuorumCheck);
+        theatre.fire(3, Timer::QuorumCheck);
+        theatre.fire(3, Timer::QuorumCheck);
         theatre.settle();
     }
     let (leaders, term, round) = (theatre.leaders(), theatre.term(3), theatre.value(3).round());
@@ -120,7 +120,7 @@ fn zb_4_a_dead_leader_is_not_followed_on_hearsay() {
     let mut theatre = started(3, &[(3, Durable::default())]);
     for _ in 0..3 {
         theatre.deliver(1, 3, says(ServerState::Following, vote(2, 0), 7));
-        theatre.ring(3, Timer::Resend);
+        theatre.fire(3, Timer::Resend);
     }
     assert_eq!(theatre.value(3).chosen(), None);
     theatre.deliver(2, 3, says(ServerState::Leading, vote(2, 0), 7));
@@ -144,14 +144,14 @@ fn who_follows_one_that_was_carried_into_a_later_round_votes_again() {
     // into a later round, where that vote is void, and dies. n3 still wants to lead, and only n1 can elect it.
     let mut theatre = started(3, &[(1, Durable::default()), (3, Durable::default())]);
     theatre.pick(3, 1, |message| matches!(message, Message::Notification(_)));
-    theatre.ring(1, Timer::Finalize);
+    theatre.fire(1, Timer::Finalize);
     assert_eq!((theatre.value(1).chosen(), theatre.value(1).round()), (Some(NodeId(3)), 1));
     theatre.deliver(2, 3, says(ServerState::Looking, vote(2, 0), 5));
     theatre.settle();
     assert_eq!((theatre.value(3).chosen(), theatre.value(3).round()), (None, 5), "n2 might still speak");
     assert_eq!((theatre.value(1).chosen(), theatre.value(1).round()), (None, 5), "n1 has voted again");
-    theatre.ring(3, Timer::Finalize);
-    theatre.ring(1, Timer::Finalize);
+    theatre.fire(3, Timer::Finalize);
+    theatre.fire(1, Timer::Finalize);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.leader_of(1)), (vec![3], Some(3)), "no vain wait had to end");
 }
@@ -173,11 +173,11 @@ fn zb_8_an_old_leader_without_followers_resigns_and_commits_nothing() {
     theatre.propose(5, "in vain");
     assert_eq!(theatre.commit(5), 1, "two of five hold it");
     for id in [1, 2, 3, 4] {
-        theatre.ring_if_armed(5, Timer::Ping);
+        theatre.fire_if_armed(5, Timer::Ping);
         let _ = id;
     }
-    theatre.ring(5, Timer::QuorumCheck);
-    theatre.ring(5, Timer::QuorumCheck);
+    theatre.fire(5, Timer::QuorumCheck);
+    theatre.fire(5, Timer::QuorumCheck);
     assert_eq!(theatre.leaders(), [4], "it resigned by itself");
     theatre.heal();
     for id in [2, 3, 4] {
@@ -251,8 +251,8 @@ fn who_reaches_no_quorum_asks_for_no_votes() {
     theatre.settle();
     assert_eq!(theatre.value(2).chosen(), Some(NodeId(2)), "all three agree");
     // The ends hear no quorum that does, and ask once more.
-    theatre.ring(1, Timer::Resend);
-    theatre.ring(3, Timer::Resend);
+    theatre.fire(1, Timer::Resend);
+    theatre.fire(3, Timer::Resend);
     theatre.settle();
     assert_eq!(theatre.leaders(), [2]);
     assert!([1, 3].iter().all(|id| theatre.leader_of(*id) == Some(2)));
@@ -268,8 +268,8 @@ fn a_promise_that_came_to_nothing_keeps_nobody_from_its_own_choice() {
     }
     theatre.settle();
     assert_eq!(theatre.value(2).chosen(), Some(NodeId(2)), "all three agree");
-    theatre.ring(1, Timer::Resend);
-    theatre.ring(3, Timer::Resend);
+    theatre.fire(1, Timer::Resend);
+    theatre.fire(3, Timer::Resend);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 3), "above what was promised");
     assert!([1, 3].iter().all(|id| theatre.leader_of(*id) == Some(2)));
@@ -285,8 +285,8 @@ fn who_missed_an_epoch_and_nothing_in_it_leads_those_who_did_not() {
         theatre.link_down(at, peer);
     }
     theatre.settle();
-    theatre.ring(1, Timer::Resend);
-    theatre.ring(3, Timer::Resend);
+    theatre.fire(1, Timer::Resend);
+    theatre.fire(3, Timer::Resend);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 3));
     assert!([1, 3].iter().all(|id| theatre.leader_of(*id) == Some(2)));
@@ -302,8 +302,8 @@ fn who_missed_an_epoch_does_not_lead_over_less_than_it_holds() {
         theatre.link_down(at, peer);
     }
     theatre.settle();
-    theatre.ring(1, Timer::Resend);
-    theatre.ring(3, Timer::Resend);
+    theatre.fire(1, Timer::Resend);
+    theatre.fire(3, Timer::Resend);
     theatre.settle();
     assert_eq!(theatre.leaders(), []);
 }
@@ -315,11 +315,11 @@ fn a_connection_that_never_came_is_as_good_as_one_that_went_down() {
     theatre.settle();
     assert_eq!(theatre.leaders(), []);
     for id in [3, 1, 2, 3, 1, 2] {
-        theatre.ring_if_armed(id, Timer::Resend);
+        theatre.fire_if_armed(id, Timer::Resend);
         theatre.settle();
     }
     for id in [1, 2, 3] {
-        theatre.ring_if_armed(id, Timer::Finalize);
+        theatre.fire_if_armed(id, Timer::Finalize);
     }
     theatre.settle();
     assert_eq!(theatre.leaders(), [2]);
@@ -331,7 +331,7 @@ fn a_follower_does_not_wait_for_one_that_would_rather_not_lead() {
     // LEADERINFO.
     let mut theatre = started(3, &[(2, Durable::default())]);
     theatre.deliver(3, 2, says(ServerState::Looking, vote(3, 0), 1));
-    theatre.ring_if_armed(2, Timer::Finalize);
+    theatre.fire_if_armed(2, Timer::Finalize);
     assert_eq!(theatre.value(2).chosen(), Some(NodeId(3)));
     let weightless = Vote { standing: Standing::Never, ..vote(3, 0) };
     theatre.deliver(3, 2, says(ServerState::Looking, weightless, 1));
@@ -372,7 +372,7 @@ fn a_voter_that_others_have_not_heard_of_is_told_that_they_vote_for_it() {
     let voters = theatre.value(4).status().membership.voters.len();
     assert_eq!((theatre.leader_of(4), voters), (Some(2), 4));
     theatre.kill(1);
-    theatre.ring(2, Timer::QuorumCheck);
+    theatre.fire(2, Timer::QuorumCheck);
     assert_eq!(theatre.leaders(), [], "two of four");
     theatre.enter(3, Durable::default());
     for (one, other) in [(3, 2), (3, 4), (2, 3), (4, 3)] {
@@ -380,7 +380,7 @@ fn a_voter_that_others_have_not_heard_of_is_told_that_they_vote_for_it() {
     }
     theatre.settle();
     for id in [3, 2, 4] {
-        theatre.ring_if_armed(id, Timer::Finalize);
+        theatre.fire_if_armed(id, Timer::Finalize);
     }
     theatre.settle();
     assert_eq!(theatre.leaders(), [4], "the largest id of equal histories");
@@ -434,7 +434,7 @@ fn a_far_successor_is_elected_before_its_own_vote_has_come() {
         }
     };
     others_talk(&mut theatre);
-    (2..=5).for_each(|id| theatre.ring_if_armed(id, Timer::Finalize));
+    (2..=5).for_each(|id| theatre.fire_if_armed(id, Timer::Finalize));
     others_talk(&mut theatre);
     assert!((2..=5).all(|id| theatre.value(id).chosen() == Some(NodeId(1))));
     theatre.settle();

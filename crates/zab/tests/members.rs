@@ -40,7 +40,7 @@ fn the_last_voter_that_may_lead_stays() {
 fn a_single_voter_that_must_never_lead_starts_and_does_not() {
     let never = Cluster { priority: Priority::Never, ..Cluster::of(1, 1) };
     let mut theatre = Theatre::new(never, Options::default());
-    theatre.ring(1, Timer::Resend);
+    theatre.fire(1, Timer::Resend);
     theatre.settle();
     assert_ne!(theatre.role(1), Role::Leader);
 }

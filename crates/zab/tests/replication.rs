@@ -93,9 +93,9 @@ fn zb_10_a_crash_at_any_record_of_synchronisation_breaks_nothing() {
                 theatre.settle();
                 for id in [1, 2, 3].into_iter().filter(|id| *id != absent) {
                     theatre.link_up(id, 4 - id);
-                    theatre.ring_if_armed(id, Timer::Resend);
+                    theatre.fire_if_armed(id, Timer::Resend);
                     theatre.settle();
-                    theatre.ring_if_armed(id, Timer::Finalize);
+                    theatre.fire_if_armed(id, Timer::Finalize);
                     theatre.settle();
                 }
                 let leader = theatre.leaders();
@@ -146,7 +146,7 @@ fn a_lost_window_ends_the_connection_and_the_follower_gets_it_all_again() {
     theatre.link_up(1, 3);
     theatre.link_up(3, 1);
     theatre.settle();
-    theatre.ring_if_armed(1, Timer::Resend);
+    theatre.fire_if_armed(1, Timer::Resend);
     theatre.settle();
     assert_eq!(theatre.leaders(), [3]);
     assert!((1..=3).all(|id| theatre.lines(id) == texts));
@@ -219,8 +219,8 @@ fn a_leader_without_a_quorum_of_pings_resigns_and_refuses_its_readers() {
     let mut theatre = ruled();
     theatre.isolate(3);
     let ticket: Ticket = theatre.read(3, 1);
-    theatre.ring(3, Timer::QuorumCheck);
-    theatre.ring(3, Timer::QuorumCheck);
+    theatre.fire(3, Timer::QuorumCheck);
+    theatre.fire(3, Timer::QuorumCheck);
     assert_eq!(theatre.role(3), Role::Candidate);
     assert_eq!(theatre.outcome(3, ticket), Some(&Outcome::Refused(Refusal::NotLeader(None))));
 }
@@ -251,7 +251,7 @@ fn a_removed_follower_hears_so_and_looks_for_nobody() {
     assert!(!theatre.value(1).status().membership.has(NodeId(1)));
     assert_eq!(theatre.value(1).chosen(), None);
     let said = theatre.said.len();
-    theatre.input(1, Input::Alarm(Timer::Transfer));
+    theatre.input(1, Input::Timer(Timer::Transfer));
     assert!(!theatre.is_armed(1, Timer::Resend) && theatre.said.len() == said, "it asks nobody");
     theatre.propose(3, "x");
     assert_eq!(theatre.commit(2), 2);
@@ -319,7 +319,7 @@ fn about_to_be_left_behind() -> Theatre {
     }
     theatre.table.clear();
     for id in [3, 4, 5] {
-        theatre.ring_if_armed(id, Timer::Resend);
+        theatre.fire_if_armed(id, Timer::Resend);
     }
     let is_slow = |from: u64, _: u64, message: &Message| from == 5 && is_history(message);
     run(&mut theatre, |a, b| a >= 3 && b >= 3, is_slow);
@@ -337,8 +337,8 @@ fn a_fresher_one_leads(theatre: &mut Theatre) {
     }
     for _ in 0..5 {
         for id in [1, 3, 4] {
-            theatre.ring_if_armed(id, Timer::Resend);
-            theatre.ring_if_armed(id, Timer::Finalize);
+            theatre.fire_if_armed(id, Timer::Resend);
+            theatre.fire_if_armed(id, Timer::Finalize);
         }
         run(theatre, |a, b| [1, 3, 4].contains(&a) && [1, 3, 4].contains(&b), |_, _, _| false);
     }
@@ -352,8 +352,8 @@ fn a_leader_that_was_left_behind_cuts_off_nothing_that_is_committed() {
     let mut theatre = about_to_be_left_behind();
     theatre.link_up(5, 2);
     theatre.link_up(2, 5);
-    theatre.ring_if_armed(2, Timer::Resend);
-    theatre.ring_if_armed(5, Timer::Ping);
+    theatre.fire_if_armed(2, Timer::Resend);
+    theatre.fire_if_armed(5, Timer::Ping);
     let late = run(&mut theatre, |a, b| (a, b) == (2, 5), |from, _, message| from == 5 && is_history(message));
     assert!(late.iter().any(|(_, _, message)| matches!(message, Message::Truncate { .. })));
     a_fresher_one_leads(&mut theatre);
@@ -377,10 +377,10 @@ fn a_follower_that_knows_of_a_later_commit_ends_the_reign_that_lacks_it() {
     run(&mut theatre, |a, b| (a, b) == (1, 2), |from, _, _| from == 2);
     theatre.link_down(2, 1);
     assert_eq!(theatre.commit(2), 3);
-    theatre.ring_if_armed(2, Timer::Resend);
+    theatre.fire_if_armed(2, Timer::Resend);
     theatre.link_up(5, 2);
     theatre.link_up(2, 5);
-    theatre.ring_if_armed(5, Timer::Ping);
+    theatre.fire_if_armed(5, Timer::Ping);
     run(&mut theatre, |a, b| (a, b) == (2, 5), |_, _, _| false);
     assert_eq!((theatre.value(5).chosen(), theatre.last(2).index), (None, 3), "n5 gave way, and n2 lost nothing");
 }

@@ -84,7 +84,7 @@ fn bounced_in_synchronization(options: Options, records: usize, end: End) -> (bo
 fn govern(theatre: &mut Theatre) -> bool {
     for timer in [Timer::Resend, Timer::Finalize, Timer::Resend, Timer::Finalize] {
         for id in theatre.ids() {
-            theatre.ring_if_armed(id, timer);
+            theatre.fire_if_armed(id, timer);
         }
         while let Some((from, to, message)) = theatre.table.pop_front() {
             if matches!(message, Message::Truncate { .. }) {
@@ -244,9 +244,9 @@ fn a_leader_waits_no_longer_than_an_election_timeout_for_an_epoch() {
         }
     }
     assert_eq!((theatre.value(3).chosen(), theatre.leaders()), (Some(NodeId(3)), vec![]));
-    theatre.ring(3, Timer::InitLimit);
+    theatre.fire(3, Timer::InitLimit);
     for id in [1, 2] {
-        theatre.ring(id, Timer::Silence);
+        theatre.fire(id, Timer::Silence);
     }
     assert!(!govern(&mut theatre));
     assert_eq!(theatre.leaders().len(), 1, "one that is heard is elected next");

@@ -1,5 +1,5 @@
 //! BlazingMQ's own part of the stage that all protocols share: links are sessions, whose ends everybody sees; the
-//! alarms that make an election, and the records that must be durable before support leaves.
+//! timers that make an election, and the records that must be durable before support leaves.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part of the support")]
 
@@ -68,14 +68,14 @@ impl Verbs for Theatre {
 
     fn silence(&mut self, ids: &[u64]) {
         for id in ids {
-            self.ring_if_armed(*id, Timer::Silence);
+            self.fire_if_armed(*id, Timer::Silence);
         }
     }
 
     fn elect(&mut self, id: u64) {
         let ids = self.ids();
         self.silence(&ids);
-        self.ring(id, Timer::Wait);
+        self.fire(id, Timer::Wait);
         self.settle();
     }
 }

@@ -17,7 +17,7 @@ pub trait HandingOver: Leads {
         if to == node.me {
             // Handing over to oneself takes back what is under way (RX-1).
             if office.transfer.take().is_some() {
-                out.cancel_timer(Self::TRANSFER_ALARM);
+                out.cancel_timer(Self::TRANSFER_TIMER);
             }
             node.refuse_transfer(out);
             return out.reply(ticket, Outcome::Done);
@@ -33,7 +33,7 @@ pub trait HandingOver: Leads {
         if is_new {
             node.refuse_transfer(out);
         }
-        // Asked twice for the same: the alarm is not put off, and the earlier one hears that it was asked again.
+        // Asked twice for the same: the timer is not put off, and the earlier one hears that it was asked again.
         if let Some((_, earlier)) = node.transfer_ticket.replace((to, ticket)) {
             out.refuse(earlier, Refusal::TransferTimedOut);
         }
@@ -57,7 +57,7 @@ pub trait HandingOver: Leads {
     fn start_transfer(&mut self, to: NodeId, because: Reason, out: &mut Effects<Self>) {
         let Some((node, office)) = self.split() else { return };
         office.transfer = Some(Transfer { to, is_told: false, because });
-        out.set_timer(Self::TRANSFER_ALARM, node.timing.election_min..=node.timing.election_min);
+        out.set_timer(Self::TRANSFER_TIMER, node.timing.election_min..=node.timing.election_min);
         self.catch_up(to, out);
         self.tell_successor_if_ready(to, out);
     }
@@ -81,7 +81,7 @@ pub trait HandingOver: Leads {
     }
 
     /// The hand-over took too long.
-    fn on_transfer_alarm(&mut self, out: &mut Effects<Self>) {
+    fn on_transfer_timer(&mut self, out: &mut Effects<Self>) {
         if let Some((_, office)) = self.split() {
             office.transfer = None;
         }
@@ -93,7 +93,7 @@ pub trait HandingOver: Leads {
     fn abort_transfer_to_strangers(&mut self, out: &mut Effects<Self>) {
         let Some((node, office)) = self.split() else { return };
         if office.transfer.take_if(|transfer| !node.membership.voters.contains(&transfer.to)).is_some() {
-            out.cancel_timer(Self::TRANSFER_ALARM);
+            out.cancel_timer(Self::TRANSFER_TIMER);
             node.refuse_transfer(out);
         }
     }

@@ -83,7 +83,7 @@ impl Leads for Regent {
     type Log = Log;
     type Peer = Progress;
 
-    const TRANSFER_ALARM: () = ();
+    const TRANSFER_TIMER: () = ();
 
     fn node(&self) -> &Node {
         &self.node
@@ -218,7 +218,7 @@ fn a_successor_is_told_once_and_only_when_it_stores_everything() {
     assert_eq!(refused, Some(Refusal::Transferring));
     regent.on_asked_to_transfer(Ticket::Admin(2), NodeId(3), &mut out);
     let earlier = (Ticket::Admin(1), Outcome::Refused(Refusal::TransferTimedOut));
-    assert_eq!(outcomes(&out), [earlier], "asked again, and the alarm is not put off");
+    assert_eq!(outcomes(&out), [earlier], "asked again, and the timer is not put off");
     out.drain();
     store(&mut regent, &[3], &mut out);
     regent.on_peer_progressed(NodeId(3), &mut out);
@@ -257,7 +257,7 @@ fn a_vain_hand_over_to_a_preferred_member_is_not_repeated_at_the_next_check() {
         regent.hand_over_to_preferred(&mut out);
         if regent.office().is_some_and(|office| office.transfer.is_some()) {
             vain.push(check);
-            regent.on_transfer_alarm(&mut out);
+            regent.on_transfer_timer(&mut out);
         }
     }
     assert_eq!(vain, [4, 4 + 8, 4 + 8 + 16]);

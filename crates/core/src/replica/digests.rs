@@ -5,7 +5,7 @@
 //! that differ have diverged before, through a defect, a damaged memory or a rule that depends on the build.
 //!
 //! Source: etcd's corruption check (`server/etcdserver/corrupt.go`), which asks members for a hash at one revision. Here the
-//! place is an entry, so leases, alarms and requests recognised as applied are compared, too.
+//! place is an entry, so leases, timers and requests recognised as applied are compared, too.
 
 use super::versions::ApplyVersion;
 use super::{Action, Replica, SnapshotContents};

@@ -11,10 +11,10 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An alarm of the protocol or of the replica around it.
+/// A timer of the protocol or of the replica around it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Alarm<T> {
-    /// An alarm that the protocol set.
+pub enum ReplicaTimer<T> {
+    /// A timer that the protocol set.
     Protocol(T),
     /// Forwarded proposals or a read barrier may have been lost: ask again.
     Retry,
@@ -45,8 +45,8 @@ pub enum Event<P: Protocol, S: StateMachine> {
         /// The message, of the protocol or of the replica around it.
         message: ReplicaMessage<P::Message>,
     },
-    /// An alarm that was armed rang.
-    Alarm(Alarm<P::Timer>),
+    /// A timer that was armed fired.
+    Timer(ReplicaTimer<P::Timer>),
     /// A link went up or down.
     Link {
         /// The peer at the other end.
@@ -112,10 +112,10 @@ pub enum Action<P: Protocol, S: StateMachine> {
     Persist(RecordNumber, Record),
     /// Send this to a peer. Messages to the node itself never leave the replica.
     Send(NodeId, ReplicaMessage<P::Message>),
-    /// Arm (or arm again) an alarm.
-    SetTimer(Alarm<P::Timer>, RangeInclusive<Duration>),
-    /// Disarm an alarm: it must not ring any more.
-    CancelTimer(Alarm<P::Timer>),
+    /// Arm (or arm again) a timer.
+    SetTimer(ReplicaTimer<P::Timer>, RangeInclusive<Duration>),
+    /// Disarm a timer: it must not fire any more.
+    CancelTimer(ReplicaTimer<P::Timer>),
     /// A proposal was applied, here and at a quorum.
     Applied {
         /// The client's proposal.

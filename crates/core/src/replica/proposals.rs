@@ -8,7 +8,7 @@
 
 use super::applied_requests::settled;
 use super::message::ForwardedRequest;
-use super::{Action, Alarm, Replica, ReplicaMessage, Request, RequestId};
+use super::{Action, Replica, ReplicaMessage, ReplicaTimer, Request, RequestId};
 use crate::protocol::{Protocol, Refusal};
 use crate::{EntryKind, NodeId, Origin, Role, StateMachine};
 use bytes::Bytes;
@@ -35,7 +35,7 @@ struct Outstanding {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Proposals {
     outstanding: BTreeMap<RequestId, Outstanding>,
-    /// Numbers below were outstanding when the retry alarm was armed.
+    /// Numbers below were outstanding when the retry timer was armed.
     overdue_below: RequestId,
     next: RequestId,
     retry_armed: bool,
@@ -285,16 +285,16 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.send_to_leader(&ids, out);
     }
 
-    /// Proposals and reads share the alarm.
+    /// Proposals and reads share the timer.
     pub(super) fn arm_retry(&mut self, out: &mut Vec<Action<P, S>>) {
         if !self.proposals.retry_armed {
             self.proposals.retry_armed = true;
             self.proposals.overdue_below = self.proposals.next;
-            out.push(Action::SetTimer(Alarm::Retry, self.timing.election()));
+            out.push(Action::SetTimer(ReplicaTimer::Retry, self.timing.election()));
         }
     }
 
-    /// Sends again the proposals that were forwarded a whole alarm ago and are still outstanding: they may be lost.
+    /// Sends again the proposals that were forwarded a whole timer ago and are still outstanding: they may be lost.
     /// Those that this node appended itself are not, while it leads.
     pub(super) fn on_retry(&mut self, out: &mut Vec<Action<P, S>>) {
         self.proposals.retry_armed = false;

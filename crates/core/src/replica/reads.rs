@@ -16,7 +16,7 @@ const LIFE_SHIFT: u32 = 40;
 struct Barrier {
     number: u64,
     reads: Vec<RequestId>,
-    /// Whether a retry alarm has passed since it was asked for.
+    /// Whether a retry timer has passed since it was asked for.
     overdue: bool,
 }
 
@@ -86,7 +86,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.raise_barrier(out);
     }
 
-    /// The one asked does not lead, or not yet: the next leader, or the retry alarm, asks again.
+    /// The one asked does not lead, or not yet: the next leader, or the retry timer, asks again.
     pub(super) fn on_barrier_refused(&mut self, number: u64, out: &mut Vec<Action<P, S>>) {
         let Some(barrier) = self.reads.barrier.take_if(|barrier| barrier.number == number) else { return };
         self.reads.waiting.extend(barrier.reads);

@@ -13,7 +13,7 @@
 use super::applied_requests::{ABOVE_MAX, AppliedRequests};
 use super::backlog::SLICE_COST;
 use super::clock::LogTime;
-use super::{Action, Alarm, ApplyVersion, Replica, ReplicaMessage};
+use super::{Action, ApplyVersion, Replica, ReplicaMessage, ReplicaTimer};
 use crate::laboratory::Defect;
 use crate::protocol::{Input, Protocol};
 use crate::{Lsn, Membership, NodeId, SnapshotError, SnapshotFile, SnapshotReference, StateMachine, Term};
@@ -369,7 +369,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     /// Asks for the next chunks, as far ahead as the last ones came back soon: so a fetch fills a long link, and heartbeats on a
-    /// slow one wait behind little more than one chunk. The alarm rings only when no chunk came for as long.
+    /// slow one wait behind little more than one chunk. The timer fires only when no chunk came for as long.
     fn ask_chunks(&mut self, out: &mut Vec<Action<P, S>>) {
         let Some(fetch) = &mut self.snapshots.fetch else { return };
         let (lsn, digest) = (fetch.reference.lsn, fetch.reference.digest);
@@ -377,7 +377,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             fetch.ahead.push_back((offset, fetch.elapsed_micros));
             out.push(Action::Send(fetch.from, ReplicaMessage::AskChunk { lsn, digest, offset }));
         }
-        out.push(Action::SetTimer(Alarm::Chunk, self.timing.election()));
+        out.push(Action::SetTimer(ReplicaTimer::Chunk, self.timing.election()));
     }
 
     pub(super) fn on_chunk_overdue(&mut self, out: &mut Vec<Action<P, S>>) {
@@ -421,7 +421,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
         if fetch.offset == fetch.reference.bytes {
             self.snapshots.fetch = None;
-            out.push(Action::CancelTimer(Alarm::Chunk));
+            out.push(Action::CancelTimer(ReplicaTimer::Chunk));
         } else {
             self.ask_chunks(out);
         }
@@ -441,7 +441,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     fn fail_fetch(&mut self, out: &mut Vec<Action<P, S>>) {
         if let Some(Fetch { reference, offset, .. }) = self.snapshots.fetch.take() {
-            out.push(Action::CancelTimer(Alarm::Chunk));
+            out.push(Action::CancelTimer(ReplicaTimer::Chunk));
             self.snapshots.begun = (offset > 0).then(|| (reference.clone(), offset));
             self.feed(Input::SnapshotFailed(reference), out);
         }
@@ -457,7 +457,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             Err(reference) => {
                 // The part of it that was stored is lost: the next source that offers it is asked from the beginning.
                 if self.snapshots.fetch.take_if(|fetch| fetch.reference == reference).is_some() {
-                    out.push(Action::CancelTimer(Alarm::Chunk));
+                    out.push(Action::CancelTimer(ReplicaTimer::Chunk));
                 }
                 self.snapshots.begun.take_if(|(begun, _)| *begun == reference);
                 self.feed(Input::SnapshotFailed(reference), out);

@@ -2,7 +2,7 @@
 
 use super::tree::{end_descendants, reap};
 use super::{CELL, Cage, EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times, cell};
-use crate::clock::{boot_micros, ring_once};
+use crate::clock::{boot_micros, fire_once};
 use crate::lines::Lines;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_child_subreaper, setsid};
@@ -180,7 +180,7 @@ impl Warden {
     fn set_timer(&self) {
         let next =
             self.running.as_ref().map_or(0, |running| running.stop_micros.unwrap_or(u64::MAX).min(running.kill_micros));
-        let _ = ring_once(&self.timer, next);
+        let _ = fire_once(&self.timer, next);
     }
 
     /// COMMAND has ended: so does all that it started, before anybody hears of it.

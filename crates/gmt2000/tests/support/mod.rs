@@ -1,4 +1,4 @@
-//! GMT-2000's own part of the stage that all protocols share: the alarms that make an election, and the records that
+//! GMT-2000's own part of the stage that all protocols share: the timers that make an election, and the records that
 //! must be durable before a vote leaves.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part of the support")]
@@ -58,20 +58,20 @@ impl Verbs for Theatre {
     fn pass_round(&mut self) {
         self.settle();
         for id in self.ids() {
-            self.ring_if_armed(id, Timer::Round);
+            self.fire_if_armed(id, Timer::Round);
         }
         self.settle();
     }
 
     fn silence(&mut self, ids: &[u64]) {
         for id in ids {
-            self.ring_if_armed(*id, Timer::Freshness);
+            self.fire_if_armed(*id, Timer::Freshness);
         }
     }
 
     fn elect(&mut self, id: u64) {
         self.silence(&self.ids());
-        self.ring(id, Timer::Watch);
+        self.fire(id, Timer::Watch);
         self.pass_round();
         self.pass_round();
     }

@@ -20,8 +20,8 @@ impl Candidate {
             return;
         }
         out.push(match preferred {
-            Some(_) => Effect::SetAlarm(Name::Prefer, When::After(crate::handover::PREFERRED_FOR)),
-            None => Effect::CancelAlarm(Name::Prefer),
+            Some(_) => Effect::SetTimer(Name::Prefer, When::After(crate::handover::PREFERRED_FOR)),
+            None => Effect::CancelTimer(Name::Prefer),
         });
         self.roster.awaited = preferred;
     }

@@ -141,7 +141,7 @@ impl Candidate {
             return;
         }
         // A candidate that only heard of the holder by a watch asks now and then, for watches are lost.
-        out.push(Effect::SetAlarm(Name::Poll, When::After(self.settings.timing.ttl)));
+        out.push(Effect::SetTimer(Name::Poll, When::After(self.settings.timing.ttl)));
         if self.observed.is_some_and(|observed| observed.is_expired) {
             self.on_expiry(out);
         } else if self.vacant.is_some() {
@@ -150,7 +150,7 @@ impl Candidate {
     }
 
     pub(super) fn on_poll(&mut self, out: &mut Vec<Effect>) {
-        // An observer's own alarm ends in a swap, which tells as much as a look.
+        // An observer's own timer ends in a swap, which tells as much as a look.
         match self.stage {
             Stage::Waiting { .. } if self.observed.is_none() => self.seek(out),
             _ => {}
@@ -188,13 +188,13 @@ impl Candidate {
         let is_news = self.vacant.as_ref() != Some(&vacant);
         self.vacant = Some(vacant);
         self.observed = None;
-        out.push(Effect::CancelAlarm(Name::Expiry));
+        out.push(Effect::CancelTimer(Name::Expiry));
         if is_news && matches!(self.stage, Stage::Waiting { .. }) {
             self.set_place(out);
         }
     }
 
-    /// Sets the alarm at which this candidate contends for what is vacant.
+    /// Sets the timer at which this candidate contends for what is vacant.
     ///
     /// The heir contends at once; the others stand back for it, once. Without an heir the ranks go one after the other, so that
     /// a herd of candidates is one request most of the time. A candidate that has not lost a race yet knows of no herd.
@@ -207,7 +207,7 @@ impl Candidate {
             _ if self.settings.rank == 0 && !self.has_lost_race => When::After(Duration::ZERO),
             _ => When::Between(PLACE * self.settings.rank, PLACE * self.settings.rank + PLACE),
         };
-        out.push(Effect::SetAlarm(Name::Contend, when));
+        out.push(Effect::SetTimer(Name::Contend, when));
     }
 
     /// This candidate's place among those that contend for what is vacant has come.
@@ -245,14 +245,14 @@ impl Candidate {
             return;
         }
         if self.vacant.take().is_some() {
-            out.push(Effect::CancelAlarm(Name::Contend));
+            out.push(Effect::CancelTimer(Name::Contend));
         }
         if self.settings.profile.is_observed() && self.observed.is_none_or(|seen| seen.version != version) {
             self.observed = Some(Observed { version, is_expired: false });
             // As long as the holder's own record says, if that is longer than ours.
             let timing = &self.settings.timing;
             let patience = timing.ttl.max(ttl.unwrap_or_default()).saturating_add(timing.granularity);
-            out.push(Effect::SetAlarm(Name::Expiry, When::After(patience)));
+            out.push(Effect::SetTimer(Name::Expiry, When::After(patience)));
         }
     }
 

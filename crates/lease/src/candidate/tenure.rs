@@ -24,7 +24,7 @@ impl Candidate {
         self.cancel(&[Name::Expiry, Name::Contend, Name::Poll], out);
         out.push(Effect::Announce(Change::Elected(token)));
         if !is_held_off {
-            out.push(Effect::SetAlarm(Name::HoldOff, When::After(hold_off)));
+            out.push(Effect::SetTimer(Name::HoldOff, When::After(hold_off)));
         }
         self.keep_renewing(out);
         self.lead_if_ready(out);
@@ -48,7 +48,7 @@ impl Candidate {
                     self.renew_after(confirmed, out);
                 }
             }
-            // A relayed renewal counts the last answered one, and must not come too soon after it: its alarm is set.
+            // A relayed renewal counts the last answered one, and must not come too soon after it: its timer is set.
             Some(_) if self.is_relayed() && self.lease.previous.is_some() => {}
             _ if self.asked.is_none() => self.ask(Request::Renew, out),
             _ => self.is_renewal_due = true,
@@ -75,7 +75,7 @@ impl Candidate {
 
     fn believe(&mut self, token: Token, attempt: Attempt, out: &mut Vec<Effect>) {
         let less = self.settings.timing.stop_before_end();
-        out.push(Effect::SetAlarm(Name::Stop, When::At(Until { attempt, less })));
+        out.push(Effect::SetTimer(Name::Stop, When::At(Until { attempt, less })));
         out.push(Effect::Believe(token, Until { attempt, less: Duration::ZERO }));
     }
 
@@ -95,10 +95,10 @@ impl Candidate {
         }
     }
 
-    /// Rings when too little would be left to take office on.
+    /// Fires when too little would be left to take office on.
     fn watch_freshness(&self, attempt: Attempt, out: &mut Vec<Effect>) {
         let less = self.settings.timing.stop_before_end() + self.settings.timing.renewal / 2;
-        out.push(Effect::SetAlarm(Name::Short, When::At(Until { attempt, less })));
+        out.push(Effect::SetTimer(Name::Short, When::At(Until { attempt, less })));
     }
 
     pub(super) fn on_short(&mut self, out: &mut Vec<Effect>) {
@@ -112,12 +112,12 @@ impl Candidate {
         }
     }
 
-    /// Sets the alarm of the next renewal, after this one was answered.
+    /// Sets the timer of the next renewal, after this one was answered.
     pub(super) fn renew_after(&self, attempt: Attempt, out: &mut Vec<Effect>) {
         let renewal = self.settings.timing.renewal;
         // Relayed renewals are counted if a tick lies between one's answer and the next one's leaving.
         let when = if self.is_relayed() { When::After(renewal) } else { When::Sent(attempt, renewal) };
-        out.push(Effect::SetAlarm(Name::Renew, when));
+        out.push(Effect::SetTimer(Name::Renew, when));
     }
 
     pub(super) fn on_renewal_due(&mut self, out: &mut Vec<Effect>) {
@@ -221,7 +221,7 @@ impl Candidate {
         match answer {
             Answer::Won(token) if token == own => {
                 self.is_in_doubt = false;
-                // A renewal that comes too soon is not counted where renewals are relayed: its alarm will ring.
+                // A renewal that comes too soon is not counted where renewals are relayed: its timer will fire.
                 self.is_renewal_due = !self.is_relayed() || self.lease.previous.is_none();
                 self.ask_next(out);
             }
@@ -244,7 +244,7 @@ impl Candidate {
             self.asked = None;
         }
         self.cancel(&[Name::Renew, Name::Retry, Name::Stop, Name::Prefer], out);
-        out.push(Effect::SetAlarm(Name::End, When::At(until)));
+        out.push(Effect::SetTimer(Name::End, When::At(until)));
         out.push(Effect::Stop(until, loss.clone()));
         out.push(Effect::Announce(Change::Stops(token, loss.clone())));
         self.rest = self.rest_after(&loss);
@@ -288,7 +288,7 @@ impl Candidate {
         self.stage = Stage::Ended { release, may_lapse };
         if may_lapse {
             let attempt = self.lease.confirmed.expect("who stops knows until when");
-            out.push(Effect::SetAlarm(Name::Lapse, When::At(Until { attempt, less: Duration::ZERO })));
+            out.push(Effect::SetTimer(Name::Lapse, When::At(Until { attempt, less: Duration::ZERO })));
         }
     }
 
@@ -401,7 +401,7 @@ impl Candidate {
         } else {
             self.stage = Stage::StandingBack { is_over: false };
             self.cancel(&[Name::Contend, Name::Poll, Name::Retry], out);
-            out.push(Effect::SetAlarm(Name::StandBack, When::After(time)));
+            out.push(Effect::SetTimer(Name::StandBack, When::After(time)));
             out.push(Effect::Announce(Change::StandsBack(time)));
         }
     }

@@ -1,4 +1,4 @@
-//! Inputs, effects, alarms and transitions of a candidate.
+//! Inputs, effects, timers and transitions of a candidate.
 
 use crate::store::{Answer, Attempt, CandidateId, Note, Request, Sight};
 use crate::token::Token;
@@ -12,8 +12,8 @@ pub enum Input {
     Answer(Attempt, Answer),
     /// A look or a watch saw something.
     Seen(Sight),
-    /// An alarm that was set rang. Alarms that are due come before answers and sights that wait.
-    Alarm(Name),
+    /// A timer that was set fired. Timers that are due come before answers and sights that wait.
+    Timer(Name),
     /// The application says how it is.
     Health(Health),
     /// The application, or an operator, wants this candidate to lead no longer.
@@ -21,7 +21,7 @@ pub enum Input {
     /// The application, or an operator, wants another candidate to lead.
     HandOver(Heir),
     /// Nothing of the tenure acts any more: the answer to [`Effect::Stop`] and to [`Effect::Forget`]. Not to be said of a
-    /// tenure once [`Name::Lapse`] rang for it.
+    /// tenure once [`Name::Lapse`] fired for it.
     Stopped,
 }
 
@@ -39,10 +39,10 @@ pub enum Effect {
     Stop(Until, Loss),
     /// End the belief now: kill what still acts, then say [`Input::Stopped`], if that was not said since the tenure began.
     Forget(Loss),
-    /// Set this alarm; replaces an earlier one of the same name.
-    SetAlarm(Name, When),
-    /// Do not ring this alarm.
-    CancelAlarm(Name),
+    /// Set this timer; replaces an earlier one of the same name.
+    SetTimer(Name, When),
+    /// Do not fire this timer.
+    CancelTimer(Name),
     /// Announce this change to people, as a line of the log.
     Announce(Change),
 }
@@ -56,10 +56,10 @@ pub struct Until {
     pub less: Duration,
 }
 
-/// The time when an alarm rings.
+/// The time when a timer fires.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum When {
-    /// It rings this long from now.
+    /// It fires this long from now.
     After(Duration),
     /// Between these two from now; the host draws.
     Between(Duration, Duration),
@@ -69,7 +69,7 @@ pub enum When {
     At(Until),
 }
 
-/// An alarm. Of those that are due, the earlier one here rings first, whenever each was due: a host that wakes late
+/// A timer. Of those that are due, the earlier one here fires first, whenever each was due: a host that wakes late
 /// learns first what is over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Name {

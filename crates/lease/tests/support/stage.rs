@@ -73,8 +73,8 @@ impl Stage {
         self.hears(Input::Seen(sight))
     }
 
-    pub fn rings(&mut self, name: Name) -> &mut Stage {
-        self.hears(Input::Alarm(name))
+    pub fn fires(&mut self, name: Name) -> &mut Stage {
+        self.hears(Input::Timer(name))
     }
 
     fn note_attempt(&mut self) {
@@ -112,13 +112,13 @@ impl Stage {
 
     pub fn sets(&self, name: Name) -> Option<When> {
         self.effects.iter().find_map(|effect| match effect {
-            Effect::SetAlarm(set, when) if *set == name => Some(*when),
+            Effect::SetTimer(set, when) if *set == name => Some(*when),
             _ => None,
         })
     }
 
     pub fn cancels(&self, name: Name) -> bool {
-        self.effects.contains(&Effect::CancelAlarm(name))
+        self.effects.contains(&Effect::CancelTimer(name))
     }
 
     pub fn tells(&self) -> Vec<Change> {

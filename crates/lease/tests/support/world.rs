@@ -361,12 +361,12 @@ impl World {
         self.pump(host)
     }
 
-    /// Lets a host do what is due: alarms first, then one message after the other.
+    /// Lets a host do what is due: timers first, then one message after the other.
     pub(super) fn pump(&mut self, host: usize) -> Result<(), Violation> {
         while self.hosts[host].is_awake() {
             let clock = self.hosts[host].clock.read(self.now);
             if let Some(name) = self.hosts[host].schedule.take_due(clock) {
-                self.input(host, Input::Alarm(name))?;
+                self.input(host, Input::Timer(name))?;
             } else if let Some(delivery) = self.hosts[host].inbox.pop_front() {
                 self.deliver(host, delivery)?;
             } else {
@@ -381,7 +381,7 @@ impl World {
         let known = &self.hosts[host];
         let next = match known.asleep_until {
             Some(until) => Some(until),
-            None => known.schedule.next_alarm().map(|at| known.clock.true_time(at)),
+            None => known.schedule.next_timer().map(|at| known.clock.true_time(at)),
         };
         let Some(next) = next.filter(|_| known.is_up) else { return };
         if known.wakes_at > next || known.wakes_at <= self.now {
@@ -460,11 +460,11 @@ impl World {
                     self.hosts[host].schedule.forget();
                     self.stop_work(host, 100 * MILLISECOND);
                 }
-                Effect::SetAlarm(name, when) => {
+                Effect::SetTimer(name, when) => {
                     let dice = &mut self.dice;
-                    self.hosts[host].schedule.set_alarm(name, when, clock, |most| dice.between(0, most));
+                    self.hosts[host].schedule.set_timer(name, when, clock, |most| dice.between(0, most));
                 }
-                Effect::CancelAlarm(name) => self.hosts[host].schedule.cancel_alarm(name),
+                Effect::CancelTimer(name) => self.hosts[host].schedule.cancel_timer(name),
                 Effect::Announce(Change::Leads(token)) => {
                     match self.judge.on_start(host, plain(token)) {
                         // Where the store's word is broken, a leader may start that another one has overtaken. Its gate

@@ -25,13 +25,13 @@ pub trait Subject {
     /// # Errors
     /// When it ends by itself.
     fn on_line(&mut self, now: u64, line: &str, out: &mut Output) -> Result<(), String>;
-    /// Rings the alarms that are due.
+    /// Fires the timers that are due.
     ///
     /// # Errors
     /// When it ends by itself.
     fn on_time(&mut self, now: u64, out: &mut Output) -> Result<(), String>;
     /// Time at which it wants to be called next.
-    fn next_alarm(&self) -> Option<u64>;
+    fn next_timer(&self) -> Option<u64>;
     /// Whether an effect waits for its disk.
     fn wants_sync(&self) -> bool;
     /// Its disk has synced.
@@ -50,8 +50,8 @@ impl<P: Protocol> Subject for Node<P> {
         Node::on_time(self, now, out).map_err(|error| error.to_string())
     }
 
-    fn next_alarm(&self) -> Option<u64> {
-        Node::next_alarm(self)
+    fn next_timer(&self) -> Option<u64> {
+        Node::next_timer(self)
     }
 
     fn wants_sync(&self) -> bool {
@@ -105,10 +105,10 @@ impl<N: Subject, F: FnMut(usize, u64, Option<Loss>) -> N> Simulation<N, F> {
                 let (report, history) = self.bench.end();
                 return (report, history, self.notes);
             }
-            let alarms = self.machines.iter().filter(|machine| !machine.is_paused).flat_map(|machine| {
-                [machine.synced_at, machine.node.as_ref().and_then(Subject::next_alarm)].into_iter().flatten()
+            let timers = self.machines.iter().filter(|machine| !machine.is_paused).flat_map(|machine| {
+                [machine.synced_at, machine.node.as_ref().and_then(Subject::next_timer)].into_iter().flatten()
             });
-            let Some(next) = alarms.chain(self.bench.next()).min() else {
+            let Some(next) = timers.chain(self.bench.next()).min() else {
                 unreachable!("a bench that is not over wants to be told the time");
             };
             self.now = self.now.max(next);
@@ -156,7 +156,7 @@ impl<N: Subject, F: FnMut(usize, u64, Option<Loss>) -> N> Simulation<N, F> {
         }
     }
 
-    /// Does what is due at one node: first its disk, then its alarms.
+    /// Does what is due at one node: first its disk, then its timers.
     fn turn(&mut self, at: usize) {
         let (now, machine) = (self.now, &mut self.machines[at]);
         if machine.is_paused {
@@ -166,7 +166,7 @@ impl<N: Subject, F: FnMut(usize, u64, Option<Loss>) -> N> Simulation<N, F> {
             machine.synced_at = None;
             self.tell(at, |node, now, out| node.sync(now, out));
         }
-        if self.machines[at].node.as_ref().and_then(Subject::next_alarm).is_some_and(|at| at <= now) {
+        if self.machines[at].node.as_ref().and_then(Subject::next_timer).is_some_and(|at| at <= now) {
             self.tell(at, |node, now, out| node.on_time(now, out));
         }
     }

@@ -107,8 +107,8 @@ impl<P: Protocol> Subject for Breaching<P> {
         Ok(())
     }
 
-    fn next_alarm(&self) -> Option<u64> {
-        self.inner.next_alarm()
+    fn next_timer(&self) -> Option<u64> {
+        self.inner.next_timer()
     }
 
     fn wants_sync(&self) -> bool {
@@ -274,7 +274,7 @@ impl Subject for Lonely {
         Ok(())
     }
 
-    fn next_alarm(&self) -> Option<u64> {
+    fn next_timer(&self) -> Option<u64> {
         None
     }
 

@@ -1,5 +1,5 @@
 //! TRex's own part of the stage that all protocols share: the records that must be durable before promises and accepts
-//! leave, and the alarms that make an election.
+//! leave, and the timers that make an election.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part of the support")]
 
@@ -87,14 +87,14 @@ impl Verbs for Theatre {
     }
 
     fn elect(&mut self, id: u64) {
-        self.ring(id, Timer::Deadline);
+        self.fire(id, Timer::Deadline);
         self.settle();
-        self.ring_if_armed(id, Timer::Grace);
+        self.fire_if_armed(id, Timer::Grace);
         self.settle();
     }
 
     fn heartbeat_if_armed(&mut self, id: u64) {
-        self.ring_if_armed(id, Timer::Heartbeat);
+        self.fire_if_armed(id, Timer::Heartbeat);
         self.settle();
     }
 }

@@ -1,11 +1,13 @@
-//! Replicas with hosts that do everything in memory, for stories: messages in a bag, disks that can be held, alarms rung by
+//! Replicas with hosts that do everything in memory, for stories: messages in a bag, disks that can be held, timers fired by
 //! hand, time that passes when told.
 
 #![allow(dead_code, reason = "each test file uses its own part of the support")]
 
 use bytes::{Buf, Bytes};
 use hustings_core::replica::ReplicaState;
-use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, Replica, ReplicaMessage, Request, SnapshotContents};
+use hustings_core::replica::{
+    Action, Birth, Event, Policy, Replica, ReplicaMessage, ReplicaTimer, Request, SnapshotContents,
+};
 use hustings_core::{
     ApplyVersion, Cluster, Durable, EntryKind, LinkState, Lsn, MembershipChange, NodeId, Record, Refusal, Role,
     SnapshotError, SnapshotReference, StateMachine, Wire,
@@ -92,7 +94,7 @@ pub struct Host {
     pub durable: Durable,
     pub proposals: BTreeMap<u64, Vec<Ended>>,
     pub reads: BTreeMap<u64, Vec<Ended>>,
-    pub armed: BTreeMap<Alarm<Timer>, Duration>,
+    pub armed: BTreeMap<ReplicaTimer<Timer>, Duration>,
     pub cut: Option<SnapshotContents<Book>>,
     unsynced: VecDeque<(u64, Record)>,
     is_disk_held: bool,
@@ -206,25 +208,25 @@ impl Hosts {
         self.act(id, actions);
     }
 
-    pub fn ring(&mut self, id: u64, alarm: Alarm<Timer>) {
-        assert!(self.host_mut(id).armed.remove(&alarm).is_some(), "{alarm:?} is not armed at n{id}");
-        self.step(id, Event::Alarm(alarm));
+    pub fn fire(&mut self, id: u64, timer: ReplicaTimer<Timer>) {
+        assert!(self.host_mut(id).armed.remove(&timer).is_some(), "{timer:?} is not armed at n{id}");
+        self.step(id, Event::Timer(timer));
     }
 
     /// Every node's stickiness ends, this one campaigns, and all is delivered.
     pub fn elect(&mut self, id: u64) {
         for other in self.hosts.keys().copied().collect::<Vec<_>>() {
-            if self.host(other).armed.contains_key(&Alarm::Protocol(Timer::Stickiness)) {
-                self.ring(other, Alarm::Protocol(Timer::Stickiness));
+            if self.host(other).armed.contains_key(&ReplicaTimer::Protocol(Timer::Stickiness)) {
+                self.fire(other, ReplicaTimer::Protocol(Timer::Stickiness));
             }
         }
-        self.ring(id, Alarm::Protocol(Timer::Election));
+        self.fire(id, ReplicaTimer::Protocol(Timer::Election));
         self.settle();
         assert_eq!(self.role(id), Role::Leader, "n{id} was to lead");
     }
 
     pub fn heartbeat(&mut self, id: u64) {
-        self.ring(id, Alarm::Protocol(Timer::Heartbeat));
+        self.fire(id, ReplicaTimer::Protocol(Timer::Heartbeat));
         self.settle();
     }
 
@@ -369,8 +371,8 @@ impl Hosts {
                     self.sent.push((id, to.0, message.clone()));
                     self.bag.push_back((id, to.0, message));
                 }
-                Action::SetTimer(alarm, after) => drop(host.armed.insert(alarm, *after.start())),
-                Action::CancelTimer(alarm) => drop(host.armed.remove(&alarm)),
+                Action::SetTimer(timer, after) => drop(host.armed.insert(timer, *after.start())),
+                Action::CancelTimer(timer) => drop(host.armed.remove(&timer)),
                 Action::Applied { request, .. } => end(&mut host.proposals, request, Ended::Applied),
                 Action::Reconfigured { request, .. } => end(&mut host.proposals, request, Ended::Reconfigured),
                 Action::Refused { request, refusal } => end(&mut host.proposals, request, Ended::Refused(refusal)),

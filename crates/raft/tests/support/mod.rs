@@ -1,4 +1,4 @@
-//! A cluster of Raft values in memory, for stories: messages in a bag, alarms rung by hand, disks folded.
+//! A cluster of Raft values in memory, for stories: messages in a bag, timers fired by hand, disks folded.
 //!
 //! Disks are instant unless a story holds one; then effects wait behind their records as a host makes them wait.
 
@@ -207,16 +207,16 @@ impl Stage {
         self.carry_out(id, out);
     }
 
-    pub fn ring(&mut self, id: u64, timer: Timer) {
+    pub fn fire(&mut self, id: u64, timer: Timer) {
         assert!(self.members[&id].armed.contains(&timer), "{timer:?} is not armed at n{id}");
         self.members.get_mut(&id).expect("a member").armed.remove(&timer);
-        self.input(id, Input::Alarm(timer));
+        self.input(id, Input::Timer(timer));
     }
 
     /// The shortest election timeout passes at this node without a word from the leader.
     pub fn forget_freshness(&mut self, id: u64) {
         if self.members[&id].armed.contains(&Timer::Stickiness) {
-            self.ring(id, Timer::Stickiness);
+            self.fire(id, Timer::Stickiness);
         }
     }
 
@@ -225,13 +225,13 @@ impl Stage {
         for other in self.members.keys().copied().collect::<Vec<_>>() {
             self.forget_freshness(other);
         }
-        self.ring(id, Timer::Election);
+        self.fire(id, Timer::Election);
         self.settle();
         assert_eq!(self.role(id), Role::Leader, "n{id} was to lead: {:?}", self.members[&id].transitions.last());
     }
 
     pub fn heartbeat(&mut self, id: u64) {
-        self.ring(id, Timer::Heartbeat);
+        self.fire(id, Timer::Heartbeat);
         self.settle();
     }
 

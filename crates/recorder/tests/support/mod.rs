@@ -147,7 +147,7 @@ impl<'a, P: Protocol> Town<'a, P> {
         let id = ids()[dice.below(3)];
         match dice.below(1_000) {
             0..600 => self.deliver(dice),
-            600..750 => self.ring(id, dice),
+            600..750 => self.fire(id, dice),
             750..900 => self.propose(id),
             900..940 => self.tell(id, Input::Read { ticket: Ticket::Read { node: id, number: self.proposed } }),
             940..950 => {
@@ -182,11 +182,11 @@ impl<'a, P: Protocol> Town<'a, P> {
         self.tell(to, Input::Message { from, message });
     }
 
-    fn ring(&mut self, id: NodeId, dice: &mut Dice) {
+    fn fire(&mut self, id: NodeId, dice: &mut Dice) {
         let Some(member) = self.members.get_mut(&id).filter(|member| !member.armed.is_empty()) else { return };
         let timer = *member.armed.iter().nth(dice.below(member.armed.len())).expect("one of them");
         member.armed.remove(&timer);
-        self.tell(id, Input::Alarm(timer));
+        self.tell(id, Input::Timer(timer));
     }
 
     fn propose(&mut self, id: NodeId) {

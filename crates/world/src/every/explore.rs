@@ -324,7 +324,7 @@ fn beyond(bounds: &Bounds, states: u64, waiting: usize, bytes: u64) -> Option<St
     (bytes > bounds.bytes_max).then(|| {
         format!(
             "{states} worlds and {waiting} that wait take {} MiB, and {} are allowed; lower --terms, --crashes, --proposals \
-             or --rings, or raise --memory",
+             or --fires, or raise --memory",
             bytes >> 20,
             bounds.bytes_max >> 20
         )

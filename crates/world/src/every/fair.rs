@@ -1,25 +1,25 @@
 //! Continues a world in which nothing more goes wrong: [`serves`]. The *eventually* property of the search.
 //!
 //! Bounds end a world long before anything must have happened in it. So liveness is asked in another way: from here on nobody
-//! crashes, nothing is lost, alarms ring in a fair order, and no bound counts; must a leader then have committed all of its log?
+//! crashes, nothing is lost, timers fire in a fair order, and no bound counts; must a leader then have committed all of its log?
 //! It must from everywhere, or somewhere the protocol has painted itself into a corner. One continuation is one witness: this
 //! proves that a way out exists, not that every way leads out. Each costs thousands of steps, so a sample of worlds is asked.
 //!
 //! ```text
-//!    any world ── who is down starts ── all messages arrive ── alarms: the leader's, or else one member's after the other's ──►
+//!    any world ── who is down starts ── all messages arrive ── timers: the leader's, or else one member's after the other's ──►
 //!    a leader, in the last term, has committed all that it holds
 //! ```
 
 use super::Bounds;
 use super::local::{Content, InFlight, Input, Member};
-use hustings_core::replica::Alarm;
+use hustings_core::replica::ReplicaTimer;
 use hustings_core::{NodeId, Protocol};
 use hustings_properties::Violation;
 use std::collections::VecDeque;
 
-/// Times that somebody's alarms ring before the search gives up.
+/// Times that somebody's timers fire before the search gives up.
 const ROUNDS: usize = 200;
-/// Times in a row that only a leader's alarms ring; then everybody's do, for it may be one that nobody follows.
+/// Times in a row that only a leader's timers fire; then everybody's do, for it may be one that nobody follows.
 const PATIENCE: usize = 6;
 /// Letters that one round may bring.
 const LETTERS_MAX: usize = 20_000;
@@ -42,7 +42,7 @@ pub fn serves<P: Protocol>(
     bounds: &Bounds,
     options: &P::Options,
 ) -> Result<(), Violation> {
-    let bounds = Bounds { terms: u64::MAX, rings: u8::MAX, alarms: 0, link: 0, ..bounds.clone() };
+    let bounds = Bounds { terms: u64::MAX, fires: u8::MAX, timers: 0, link: 0, ..bounds.clone() };
     let mut world = Continuation { members, in_flight: in_flight.into(), bounds, options };
     for at in 0..world.members.len() {
         if world.members[at].replica.is_none() {
@@ -59,10 +59,10 @@ pub fn serves<P: Protocol>(
         }
         let leader = world.leader().filter(|_| round % (PATIENCE + 1) < PATIENCE);
         let at = leader.unwrap_or(round / 2 % world.members.len());
-        let armed: Vec<Alarm<P::Timer>> = world.members[at].armed.iter().copied().collect();
-        for alarm in armed {
-            if world.members[at].armed.contains(&alarm) {
-                world.step(at, &Input::Ring(alarm))?;
+        let armed: Vec<ReplicaTimer<P::Timer>> = world.members[at].armed.iter().copied().collect();
+        for timer in armed {
+            if world.members[at].armed.contains(&timer) {
+                world.step(at, &Input::Fire(timer))?;
                 world.deliver()?;
             }
         }
@@ -92,7 +92,7 @@ impl<P: Protocol> Continuation<'_, P> {
                 self.step(at, &Input::Hear(message))?;
             }
         }
-        Err(Violation::of("eventually-serves", "messages never end although no alarm rings"))
+        Err(Violation::of("eventually-serves", "messages never end although no timer fires"))
     }
 
     /// Position of the leader of the highest term; `None` if nobody leads in it.

@@ -4,7 +4,7 @@ use super::Bounds;
 use bytes::{Buf, Bytes};
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::ReplicaState;
-use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, ReplicaMessage, Request};
+use hustings_core::replica::{Action, Birth, Event, Policy, ReplicaMessage, ReplicaTimer, Request};
 use hustings_core::{
     Durable, EntryKind, Lsn, NodeId, Protocol, Record, Replica, Role, Slots, SnapshotError, StateMachine, Term,
 };
@@ -62,8 +62,8 @@ impl StateMachine for Ledger {
 pub enum Input<P: Protocol> {
     /// A message from the network arrives.
     Hear(InFlight<P>),
-    /// An armed alarm rings.
-    Ring(Alarm<P::Timer>),
+    /// An armed timer fires.
+    Fire(ReplicaTimer<P::Timer>),
     /// A client proposes, for the n-th time.
     Propose(u8),
     /// The process ends, between steps.
@@ -103,10 +103,10 @@ pub struct Member<P: Protocol> {
     pub replica: Option<Replica<P, Ledger>>,
     /// The contents of its disk.
     pub durable: Durable,
-    /// The alarms that are armed.
-    pub armed: BTreeSet<Alarm<P::Timer>>,
-    /// Number of times that each bounded alarm rang in this life.
-    pub rings: BTreeMap<Alarm<P::Timer>, u8>,
+    /// The timers that are armed.
+    pub armed: BTreeSet<ReplicaTimer<P::Timer>>,
+    /// Number of times that each bounded timer fired in this life.
+    pub fires: BTreeMap<ReplicaTimer<P::Timer>, u8>,
     /// Number of its starts.
     pub lives: u64,
     /// Proposals that it made in this life.
@@ -139,7 +139,7 @@ impl<P: Protocol> Member<P> {
             replica: None,
             durable: Durable::default(),
             armed: BTreeSet::new(),
-            rings: BTreeMap::new(),
+            fires: BTreeMap::new(),
             lives: 0,
             proposed: 0,
         }
@@ -150,12 +150,12 @@ impl<P: Protocol> Member<P> {
         self.replica.as_ref().is_some_and(|replica| replica.role() == Role::Leader)
     }
 
-    /// Whether an alarm that is armed may ring within the bounds.
-    pub fn may_ring(&self, alarm: &Alarm<P::Timer>, bounds: &Bounds) -> bool {
-        let all: u32 = self.rings.values().map(|rung| u32::from(*rung)).sum();
-        self.armed.contains(alarm)
-            && self.rings.get(alarm).copied().unwrap_or(0) < bounds.rings
-            && (bounds.alarms == 0 || all < u32::from(bounds.alarms))
+    /// Whether a timer that is armed may fire within the bounds.
+    pub fn may_fire(&self, timer: &ReplicaTimer<P::Timer>, bounds: &Bounds) -> bool {
+        let all: u32 = self.fires.values().map(|fired| u32::from(*fired)).sum();
+        self.armed.contains(timer)
+            && self.fires.get(timer).copied().unwrap_or(0) < bounds.fires
+            && (bounds.timers == 0 || all < u32::from(bounds.timers))
     }
 
     /// All ways in which this input can end; none when the term would leave the bounds.
@@ -177,7 +177,7 @@ impl<P: Protocol> Member<P> {
     }
 
     fn crashed(&self) -> Member<P> {
-        Member { replica: None, armed: BTreeSet::new(), rings: BTreeMap::new(), proposed: 0, ..self.clone() }
+        Member { replica: None, armed: BTreeSet::new(), fires: BTreeMap::new(), proposed: 0, ..self.clone() }
     }
 
     fn birth(&self, bounds: &Bounds, options: &P::Options) -> Birth<P, Ledger> {
@@ -246,13 +246,13 @@ impl<P: Protocol> Member<P> {
                     Content::Up => Event::Link { peer, state: LinkState::Up },
                 }
             }
-            Input::Ring(alarm) => {
-                self.armed.remove(alarm);
-                if bounds.rings < u8::MAX {
-                    let rung = self.rings.entry(*alarm).or_default();
-                    *rung = (*rung + 1).min(bounds.rings);
+            Input::Fire(timer) => {
+                self.armed.remove(timer);
+                if bounds.fires < u8::MAX {
+                    let fired = self.fires.entry(*timer).or_default();
+                    *fired = (*fired + 1).min(bounds.fires);
                 }
-                Event::Alarm(*alarm)
+                Event::Timer(*timer)
             }
             Input::Propose(number) => {
                 self.proposed += 1;
@@ -275,8 +275,8 @@ impl<P: Protocol> Step<P> {
                     let content = Content::Message(message);
                     self.in_flight.push(InFlight { from: self.member.id, to, content });
                 }
-                Action::SetTimer(alarm, _) => drop(self.member.armed.insert(alarm)),
-                Action::CancelTimer(alarm) => drop(self.member.armed.remove(&alarm)),
+                Action::SetTimer(timer, _) => drop(self.member.armed.insert(timer)),
+                Action::CancelTimer(timer) => drop(self.member.armed.remove(&timer)),
                 _ => {}
             }
         }

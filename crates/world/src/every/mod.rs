@@ -1,7 +1,7 @@
 //! Every possibility: all that can happen to a small cluster within stated bounds.
 //!
-//! The members are the production [`hustings_core::Replica`]; a disk is the fold of its records, time is an alarm that is armed
-//! and may ring at any moment, and the network is a set: a sent message may arrive at any later time, in any order, or never.
+//! The members are the production [`hustings_core::Replica`]; a disk is the fold of its records, time is a timer that is armed
+//! and may fire at any moment, and the network is a set: a sent message may arrive at any later time, in any order, or never.
 //! How many messages one link holds is a bound like the others: beyond it the oldest is lost. (For protocols with session links
 //! it is a queue per direction that a crash empties, and what it holds is back-pressure: no step adds to a full one that is not
 //! an answer.) A step is atomic with its sync; a crash may come after *any prefix* of the records that a step writes, and then
@@ -50,11 +50,11 @@ pub struct Bounds {
     pub crashes: u8,
     /// Proposals, each made at a leader.
     pub proposals: u8,
-    /// Times that each alarm may ring at each member in one life.
-    pub rings: u8,
-    /// Times that alarms may ring at each member in one life, all of them together; 0 is no limit. Protocols with many alarms
-    /// need it: which of them rang is part of a member's state.
-    pub alarms: u8,
+    /// Times that each timer may fire at each member in one life.
+    pub fires: u8,
+    /// Times that timers may fire at each member in one life, all of them together; 0 is no limit. Protocols with many timers
+    /// need it: which of them fired is part of a member's state.
+    pub timers: u8,
     /// Whether peers may hear of a crash (link down), besides not hearing of it.
     pub notices: bool,
     /// Messages under way from one member to another at most; one more, and the oldest of them is lost. 0 is no limit.
@@ -77,8 +77,8 @@ impl Default for Bounds {
             terms: 1,
             crashes: 0,
             proposals: 0,
-            rings: 1,
-            alarms: 0,
+            fires: 1,
+            timers: 0,
             notices: false,
             link: 1,
             duplicates: false,

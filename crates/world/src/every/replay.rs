@@ -1,8 +1,8 @@
 //! A trace of the checker as a script: [`header`], [`replay`].
 //!
 //! ```text
-//! every nodes 3 terms 2 crashes 0 proposals 0 rings 2 alarms 0 link 1 notices no duplicates no
-//! ring n2 Protocol(Watch)
+//! every nodes 3 terms 2 crashes 0 proposals 0 fires 2 timers 0 link 1 notices no duplicates no
+//! fire n2 Protocol(Watch)
 //! deliver n2 n1 Protocol(Elect { .. })
 //! ```
 //!
@@ -20,13 +20,13 @@ pub fn header(bounds: &Bounds) -> String {
     let word = |is: bool| if is { "yes" } else { "no" };
     let learners = if bounds.learners > 0 { format!(" learners {}", bounds.learners) } else { String::new() };
     format!(
-        "every nodes {}{learners} terms {} crashes {} proposals {} rings {} alarms {} link {} notices {} duplicates {}",
+        "every nodes {}{learners} terms {} crashes {} proposals {} fires {} timers {} link {} notices {} duplicates {}",
         bounds.nodes,
         bounds.terms,
         bounds.crashes,
         bounds.proposals,
-        bounds.rings,
-        bounds.alarms,
+        bounds.fires,
+        bounds.timers,
         bounds.link,
         word(bounds.notices),
         word(bounds.duplicates)
@@ -54,8 +54,8 @@ pub fn bounds_of(line: &str) -> Result<Bounds, String> {
             "terms" => bounds.terms = number()?,
             "crashes" => bounds.crashes = small()?,
             "proposals" => bounds.proposals = small()?,
-            "rings" => bounds.rings = small()?,
-            "alarms" => bounds.alarms = small()?,
+            "fires" => bounds.fires = small()?,
+            "timers" => bounds.timers = small()?,
             "link" => bounds.link = usize::try_from(number()?).map_err(|error| error.to_string())?,
             "notices" => bounds.notices = value == "yes",
             "duplicates" => bounds.duplicates = value == "yes",
@@ -66,8 +66,8 @@ pub fn bounds_of(line: &str) -> Result<Bounds, String> {
                     "terms",
                     "crashes",
                     "proposals",
-                    "rings",
-                    "alarms",
+                    "fires",
+                    "timers",
                     "link",
                     "notices",
                     "duplicates",

@@ -187,9 +187,9 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             own.push(Own { input: self.space.inputs.number(input), is_crash, is_proposal, is_start });
         };
         if member.replica.is_some() {
-            for alarm in &member.armed {
-                if member.may_ring(alarm, bounds) {
-                    push(Input::Ring(*alarm));
+            for timer in &member.armed {
+                if member.may_fire(timer, bounds) {
+                    push(Input::Fire(*timer));
                 }
             }
             if member.leads() {
@@ -394,7 +394,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
                 Content::Down => format!("link-down {} {}", heard.to, heard.from),
                 Content::Up => format!("link-up {} {}", heard.to, heard.from),
             },
-            Input::Ring(alarm) => format!("ring n{id} {alarm:?}"),
+            Input::Fire(timer) => format!("fire n{id} {timer:?}"),
             Input::Propose(number) => format!("propose n{id} {number}"),
             Input::Crash => format!("crash n{id}"),
             Input::Restart => format!("restart n{id}"),

@@ -1,4 +1,4 @@
-//! The timer that wakes the loop: [`AlarmClock`].
+//! The timer that wakes the loop: [`LoopTimer`].
 //!
 //! The runtime's own timers are a wheel of milliseconds. A loop with one deadline that moves at every turn pays for it: each
 //! deadline is passed down from slot to slot, with a wake-up each, and each rearming wakes the runtime once more, by an
@@ -20,24 +20,24 @@ mod kernel {
     use tokio::io::unix::AsyncFd;
 
     /// A deadline that can be waited for.
-    pub(crate) struct AlarmClock {
+    pub(crate) struct LoopTimer {
         timer: AsyncFd<OwnedFd>,
         armed: Option<Instant>,
     }
 
-    impl AlarmClock {
+    impl LoopTimer {
         /// A clock without a deadline.
         ///
         /// # Errors
         /// When the kernel has no descriptor left.
-        pub(crate) fn new() -> io::Result<AlarmClock> {
+        pub(crate) fn new() -> io::Result<LoopTimer> {
             let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
             #[expect(
                 deprecated,
                 reason = "its fault is with owners that change or close what they own: this one does not"
             )]
             let timer = AsyncFd::with_interest(timer, Interest::READABLE)?;
-            Ok(AlarmClock { timer, armed: None })
+            Ok(LoopTimer { timer, armed: None })
         }
 
         /// Waits until `deadline`, or a little less: the caller looks at the time. Nothing is lost when the wait is given up.
@@ -56,7 +56,7 @@ mod kernel {
                 timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::empty(), &once)?;
                 self.armed = Some(deadline);
             }
-            // The descriptor is not read: arming it anew forgets what has rung.
+            // The descriptor is not read: arming it anew forgets what has fired.
             self.timer.readable().await?.clear_ready();
             self.armed = None;
             Ok(())
@@ -71,17 +71,17 @@ mod runtime {
     use tokio::time::{Sleep, sleep_until};
 
     /// A deadline that can be waited for.
-    pub(crate) struct AlarmClock {
+    pub(crate) struct LoopTimer {
         sleep: Pin<Box<Sleep>>,
     }
 
-    impl AlarmClock {
+    impl LoopTimer {
         /// A clock without a deadline.
         ///
         /// # Errors
         /// None here.
-        pub(crate) fn new() -> io::Result<AlarmClock> {
-            Ok(AlarmClock { sleep: Box::pin(sleep_until(Instant::now())) })
+        pub(crate) fn new() -> io::Result<LoopTimer> {
+            Ok(LoopTimer { sleep: Box::pin(sleep_until(Instant::now())) })
         }
 
         /// Waits until `deadline`. Nothing is lost when the wait is given up.
@@ -99,18 +99,18 @@ mod runtime {
 }
 
 #[cfg(target_os = "linux")]
-pub(crate) use kernel::AlarmClock;
+pub(crate) use kernel::LoopTimer;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use runtime::AlarmClock;
+pub(crate) use runtime::LoopTimer;
 
 #[cfg(test)]
 mod tests {
-    use super::{AlarmClock, Instant};
+    use super::{Instant, LoopTimer};
     use std::time::Duration;
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_deadline_is_reached_and_not_before_and_can_be_moved() -> std::io::Result<()> {
-        let mut clock = AlarmClock::new()?;
+        let mut clock = LoopTimer::new()?;
         let past = Instant::now();
         clock.reach(past).await?;
         let (soon, late) = (Instant::now() + Duration::from_millis(5), Instant::now() + Duration::from_secs(3_600));
