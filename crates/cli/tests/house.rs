@@ -281,7 +281,7 @@ fn a_protocol_changes_its_role_in_one_file() {
         let folder = root().join("crates").join(protocol).join("src");
         let (mut moves, mut announcements) = (0, 0);
         for (path, text) in sources().into_iter().filter(|(path, _)| path.starts_with(&folder)) {
-            let here = text.matches("self.part = ").count() + text.matches("&mut self.part, ").count();
+            let here = text.matches("self.role_state = ").count() + text.matches("&mut self.role_state, ").count();
             assert!(here == 0 || path.ends_with("roles.rs"), "{} changes the role: that is roles.rs's", path.display());
             moves += here;
             let said = text.matches(".announce(").count();
