@@ -6,8 +6,9 @@ use crate::proxy::{Direction, Proxies};
 use crate::script::Act;
 use anyhow::{Context, Result, bail};
 use hustings_api::Client;
-use hustings_api::etcdserverpb::StatusRequest;
-use hustings_testbed::{Cluster, PATIENCE, Program};
+use hustings_api::etcdserverpb::alarm_request::AlarmAction;
+use hustings_api::etcdserverpb::{AlarmRequest, AlarmType, StatusRequest};
+use hustings_testbed::{Cluster, PATIENCE, Program, wait_for};
 use hustings_world::{Command, DiskFault, Who};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::collections::BTreeSet;
@@ -24,6 +25,22 @@ const REPLACE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// System calls with which a node writes and syncs.
 const WRITES: &str = "fdatasync,pwrite64";
+
+/// Takes every alarm NOSPACE down, as an operator does who has made room; says whether none stood. CORRUPT is not taken down: it
+/// is what this program looks for.
+async fn disarm(endpoints: &[String]) -> Result<bool> {
+    let client = Client::connect(endpoints).await?;
+    let ask = AlarmRequest { action: AlarmAction::Get as i32, ..AlarmRequest::default() };
+    let standing = client.maintenance().alarm(ask).await?.into_inner().alarms;
+    let full = standing.iter().filter(|alarm| alarm.alarm == AlarmType::Nospace as i32);
+    let mut is_none = true;
+    for alarm in full {
+        is_none = false;
+        let (action, member_id) = (AlarmAction::Deactivate as i32, alarm.member_id);
+        client.maintenance().alarm(AlarmRequest { action, member_id, alarm: alarm.alarm }).await?;
+    }
+    Ok(is_none)
+}
 
 /// A cluster that can be broken; processes end and disks are unmounted when it is dropped.
 pub struct Rig {
@@ -326,7 +343,13 @@ impl Rig {
                 self.is_excused[position] = true;
                 self.disk(position)?.fill(left)
             }
-            DiskFault::Roomy => self.disk(position)?.empty(),
+            DiskFault::Roomy => {
+                self.disk(position)?.empty()?;
+                // Whoever makes room disarms the alarm, too; if nobody serves now, it stands until everything is whole.
+                let endpoints = self.cluster.endpoints();
+                tokio::spawn(async move { disarm(&endpoints).await });
+                Ok(())
+            }
             DiskFault::Slow(micros) => self.trace(position, "fdatasync", &format!("delay_exit={micros}")),
             DiskFault::Recover => {
                 self.thaw(position)?;
@@ -498,6 +521,10 @@ impl Rig {
                 Err(_) => {}
             }
         }
+        // A disk that was full may have raised it: it stands until an operator has looked, and writes are refused.
+        let endpoints = self.cluster.endpoints();
+        wait_for("alarms to be disarmed", async || disarm(&endpoints).await.ok().filter(|none| *none).map(drop))
+            .await?;
         // Earlier failures are forgiven; later ones are not.
         self.is_excused.fill(false);
         Ok(())
