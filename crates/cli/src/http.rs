@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hustings_api::dial::{authority_of, dial};
 use hustings_tls::Connector;
+use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::http::request::Builder;
 use hyper_util::rt::TokioIo;
@@ -16,6 +17,24 @@ const BODY_MAX: usize = 16 << 20;
 
 /// Answer of a port in TLS to a caller that does not speak it; etcd's, too.
 const TO_TLS: &str = "Client sent an HTTP request to an HTTPS server";
+
+/// An answer that is no success: a program is there, and this is what it said.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    at: String,
+    pub(crate) status: StatusCode,
+    /// The reason, where it is one of our documents.
+    pub(crate) why: Option<String>,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Refused { at, status, why } = self;
+        write!(f, "{at} answers {status}{}", why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())
+    }
+}
+
+impl std::error::Error for Refused {}
 
 /// Fetches a document from `http://` or `https://`. The caller bounds the time.
 ///
@@ -66,7 +85,7 @@ async fn send(
         }
         let why =
             serde_json::from_slice::<Value>(&body).ok().and_then(|value| Some(value["error"].as_str()?.to_owned()));
-        bail!("{endpoint}{path} answers {status}{}", why.map(|why| format!(": {why}")).unwrap_or_default());
+        return Err(Refused { at: format!("{endpoint}{path}"), status, why }.into());
     }
     Ok(body)
 }

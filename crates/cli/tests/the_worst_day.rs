@@ -43,6 +43,16 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().flat_map(within).collect()
 }
 
+/// Waits until every member has said where clients reach it, which tells of its storage as well.
+async fn until_described(client: &Client) {
+    wait_for("every member to be described", async || {
+        let members = client.cluster().member_list(MemberListRequest::default()).await.ok()?.into_inner().members;
+        members.iter().all(|member| !member.client_urls.is_empty()).then_some(())
+    })
+    .await
+    .expect("members are described");
+}
+
 async fn write_all(client: &Client, prefix: &str) -> i64 {
     let mut revision = 0;
     for number in 0..KEYS {
@@ -409,12 +419,7 @@ async fn a_recovery_asks_the_lost_members_before_it_founds_a_cluster() {
     let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
     let client = Client::connect(&cluster.endpoints()).await.expect("a node answers");
     write_all(&client, "worst").await;
-    wait_for("every member to say where clients reach it", async || {
-        let members = client.cluster().member_list(MemberListRequest::default()).await.ok()?.into_inner().members;
-        members.iter().all(|member| !member.client_urls.is_empty()).then_some(())
-    })
-    .await
-    .expect("members are described");
+    until_described(&client).await;
     cluster.hashes().await.expect("all hold the same");
     cluster.terminate(0).expect("it ends");
     for position in [1, 2] {
@@ -478,12 +483,7 @@ async fn a_deleted_an_old_and_a_damaged_directory_are_told_apart() {
     let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
     let client = Client::connect(&[&cluster.nodes[0].client, &cluster.nodes[1].client]).await.expect("a node answers");
     write_all(&client, "worst").await;
-    wait_for("every member's storage to be known", async || {
-        let members = client.cluster().member_list(MemberListRequest::default()).await.ok()?.into_inner().members;
-        members.iter().all(|member| !member.client_urls.is_empty()).then_some(())
-    })
-    .await
-    .expect("members are described");
+    until_described(&client).await;
     cluster.hashes().await.expect("all hold the same");
     let directory = cluster.nodes[2].data_dir.clone();
     let (old, newest) = (cluster.directory().join("old"), cluster.directory().join("newest"));

@@ -27,7 +27,7 @@ pub(crate) fn unix_seconds() -> u64 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
 }
 
-/// Lets a timer on that clock ring once, at this moment; one that has passed fires at once, 0 never. Takes back an earlier ring.
+/// Lets a timer on that clock fire once, at this moment; one that has passed fires at once, 0 never. Takes back an earlier setting.
 pub(crate) fn fire_once(timer: impl AsFd, at_micros: u64) -> rustix::io::Result<()> {
     let part = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
     let it_value = Timespec { tv_sec: part(at_micros / MILLION), tv_nsec: part(at_micros % MILLION * 1_000) };

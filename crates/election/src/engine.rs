@@ -197,11 +197,11 @@ impl Host {
     fn fire(&mut self) {
         let now = boot_micros();
         while let Some((_, key)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
-            self.ring_for(key, now);
+            self.fire_for(key, now);
         }
     }
 
-    fn ring_for(&mut self, key: Key, now: u64) {
+    fn fire_for(&mut self, key: Key, now: u64) {
         while let Some(runner) = self.runners.get_mut(&key) {
             let Some(name) = runner.book.take_due(now) else { break };
             let effects = runner.candidate.handle(Input::Timer(name));
@@ -366,7 +366,7 @@ impl Host {
 
     fn feed(&mut self, key: Key, input: Input) {
         // A timer that is due was due before this came.
-        self.ring_for(key, boot_micros());
+        self.fire_for(key, boot_micros());
         let Some(runner) = self.runners.get_mut(&key) else { return };
         if let Input::Answer(_, Answer::Won(_) | Answer::Waiting(_) | Answer::Renewed) = input {
             (runner.has_stood, runner.denial) = (true, None);

@@ -31,15 +31,13 @@ const WRITES: &str = "fdatasync,pwrite64";
 async fn disarm(endpoints: &[String]) -> Result<bool> {
     let client = Client::connect(endpoints).await?;
     let ask = AlarmRequest { action: AlarmAction::Get as i32, ..AlarmRequest::default() };
-    let standing = client.maintenance().alarm(ask).await?.into_inner().alarms;
-    let full = standing.iter().filter(|alarm| alarm.alarm == AlarmType::Nospace as i32);
-    let mut is_none = true;
-    for alarm in full {
-        is_none = false;
-        let (action, member_id) = (AlarmAction::Deactivate as i32, alarm.member_id);
-        client.maintenance().alarm(AlarmRequest { action, member_id, alarm: alarm.alarm }).await?;
+    let mut full = client.maintenance().alarm(ask).await?.into_inner().alarms;
+    full.retain(|standing| standing.alarm == AlarmType::Nospace as i32);
+    for standing in &full {
+        let (action, member_id, alarm) = (AlarmAction::Deactivate as i32, standing.member_id, standing.alarm);
+        client.maintenance().alarm(AlarmRequest { action, member_id, alarm }).await?;
     }
-    Ok(is_none)
+    Ok(full.is_empty())
 }
 
 /// A cluster that can be broken; processes end and disks are unmounted when it is dropped.

@@ -7,7 +7,7 @@ use hustings_blazingmq::{BlazingMq, Options};
 use hustings_world::every::Bounds;
 use suite::{explored, falls, happens, holds};
 
-/// Without scouting, which promises nothing and multiplies the worlds. Of timers, of which it has eight, few ring.
+/// Without scouting, which promises nothing and multiplies the worlds. Of timers, of which it has eight, few fire.
 const OURS: fn() -> Options = || Options { scouting: false, ..Options::default() };
 
 #[test]

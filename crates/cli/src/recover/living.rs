@@ -8,7 +8,7 @@
 
 use super::gather::Gathered;
 use crate::exit::{Code, Exit};
-use crate::http;
+use crate::http::{self, Refused};
 use crate::output::options_of;
 use anyhow::Result;
 use clap::ArgMatches;
@@ -16,6 +16,7 @@ use hustings_api::client;
 use hustings_api::dial::authority_of;
 use hustings_core::ClusterId;
 use hustings_tls::{Connector, Trust};
+use hyper::StatusCode;
 use serde_json::Value;
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -133,21 +134,25 @@ async fn look(url: &str, is_for_clients: bool, tls: &Connector, cluster: Cluster
         Ok(Ok(_)) if !is_for_clients => return Found::Unclear("it has not said where clients reach it".to_owned()),
         Ok(Ok(_)) => {}
     }
-    let unclear = |error: &anyhow::Error| Found::Unclear(format!("{error:#}"));
-    match timeout(PATIENCE, http::get(url, "/v1/status", Some(tls))).await {
-        Err(_) => Found::Unclear("it accepts connections and says nothing: does its process stand still?".to_owned()),
-        Ok(Ok(status)) => of_status(&serde_json::from_slice(&status).unwrap_or_default(), cluster),
-        // With users it tells nothing to strangers, and its health to everybody.
-        Ok(Err(refused)) if refused.to_string().contains("etcdserver: ") => {
-            match timeout(PATIENCE, http::get(url, "/health", Some(tls))).await {
-                Ok(Err(error)) if error.to_string().contains(" answers 503") => {
-                    Found::Other("a member answers that serves nothing: stop it".to_owned())
-                }
-                _ => unclear(&refused),
-            }
+    let error = match timeout(PATIENCE, http::get(url, "/v1/status", Some(tls))).await {
+        Err(_) => {
+            return Found::Unclear("it accepts connections and says nothing: does its process stand still?".to_owned());
         }
-        Ok(Err(other)) if other.to_string().contains(" answers ") => Found::Other("another program answers".to_owned()),
-        Ok(Err(error)) => unclear(&error),
+        Ok(Ok(status)) => return of_status(&serde_json::from_slice(&status).unwrap_or_default(), cluster),
+        Ok(Err(error)) => error,
+    };
+    let Some(refused) = error.downcast_ref::<Refused>() else { return Found::Unclear(format!("{error:#}")) };
+    if !refused.why.as_ref().is_some_and(|why| why.contains("etcdserver: ")) {
+        return Found::Other("another program answers".to_owned());
+    }
+    // With users it tells nothing to strangers, and its health to everybody.
+    let health = timeout(PATIENCE, http::get(url, "/health", Some(tls))).await;
+    let is_ill = |error: &anyhow::Error| {
+        error.downcast_ref::<Refused>().is_some_and(|refused| refused.status == StatusCode::SERVICE_UNAVAILABLE)
+    };
+    match health {
+        Ok(Err(error)) if is_ill(&error) => Found::Other("a member answers that serves nothing: stop it".to_owned()),
+        _ => Found::Unclear(refused.to_string()),
     }
 }
 

@@ -112,15 +112,19 @@ async fn elections_are_told() {
 async fn tether(served: &Served, lease: &str, from: Option<&str>) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(&served.address).await.unwrap();
     let own = stream.local_addr().unwrap().to_string();
-    let from = from.unwrap_or(&own);
+    let answer = ask_for_tether(&mut stream, lease, from.unwrap_or(&own), "").await;
+    (stream, answer)
+}
+
+/// Asks for a tether on this connection, with these further headers; gives what is answered at first.
+pub(crate) async fn ask_for_tether(stream: &mut TcpStream, lease: &str, from: &str, headers: &str) -> String {
     let request = format!(
-        "GET /v1/leases/{lease}/tether?from={from} HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: hustings-tether\r\n\r\n"
+        "GET /v1/leases/{lease}/tether?from={from} HTTP/1.1\r\nhost: x\r\n{headers}connection: upgrade\r\nupgrade: hustings-tether\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = vec![0; 1_024];
     let length = stream.read(&mut answer).await.unwrap();
-    let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
-    (stream, answer)
+    String::from_utf8_lossy(&answer[..length]).into_owned()
 }
 
 /// Waits until the lease is gone, by the proposal that ends it.

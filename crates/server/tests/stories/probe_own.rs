@@ -8,9 +8,9 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
+use crate::own::ask_for_tether;
 use crate::probes::{channel_from, guarded, token_of};
 use crate::support::Served;
 
@@ -168,15 +168,9 @@ async fn a_tether_is_held_by_whoever_may_write_the_keys() {
             let socket = TcpSocket::new_v4().unwrap();
             socket.bind((IpAddr::from([127, 0, 0, address]), 0).into()).unwrap();
             let mut stream = socket.connect(served.address.parse().unwrap()).await.unwrap();
-            let from = stream.local_addr().unwrap();
+            let from = stream.local_addr().unwrap().to_string();
             let token = by.token.as_ref().map_or(String::new(), |token| format!("authorization: {token}\r\n"));
-            let request = format!(
-                "GET /v1/leases/{lease}/tether?from={from} HTTP/1.1\r\nhost: x\r\n{token}connection: upgrade\r\nupgrade: hustings-tether\r\n\r\n"
-            );
-            stream.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = vec![0; 1_024];
-            let length = stream.read(&mut answer).await.unwrap();
-            let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+            let answer = ask_for_tether(&mut stream, lease, &from, &token).await;
             let wanted = match (has.contains(&want), label) {
                 (true, _) => "HTTP/1.1 101",
                 (false, "nobody" | "a forged token") => "HTTP/1.1 401",
