@@ -328,8 +328,8 @@ impl BlazingMq {
             Message::Proposal { is_transfer, commit, .. } => self.on_proposal(from, term, is_transfer, commit, out),
             Message::Support { .. } => self.on_support(from, term, out),
             Message::Refusal { proposed, .. } => self.on_refusal(from, term, proposed, out),
-            Message::Heartbeat { round, commit, is_active, .. } => {
-                self.on_heartbeat(from, term, round, commit, is_active, out)
+            Message::Heartbeat { round, commit, is_active, asks, .. } => {
+                self.on_heartbeat(from, term, round, commit, is_active, asks, out)
             }
             Message::Heard { .. } if term > self.node.promise.term => self.on_stale_notice(from, term, out),
             Message::Cession { .. } => self.on_cession(from, term, out),

@@ -4,7 +4,7 @@
 //! followed until it is silent, its link drops, it cedes, or a *heartbeat* of a later term comes: proposals and
 //! scoutings move nobody (E6).
 //!
-//! `[OURS]` Every heartbeat is answered, so that a leader notices that it is alone (§1.10/7); a heartbeat of this
+//! `[OURS]` Every heartbeat that asks is answered, so that a leader notices that it is alone (§1.10/7); a heartbeat of this
 //! node's term ends the wait for another tentative leader at once (rule 16 d waits out its silence); leaders of one
 //! term stand down (§1.10/1); links that drop lead to scouting in the order of ids instead of a random wait.
 
@@ -71,6 +71,7 @@ impl BlazingMq {
     // --- Heartbeats. ---------------------------------------------------------------------------------------------
 
     /// Rules 16 to 19: a heartbeat confirms the leader, or makes this node follow or depose another.
+    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
     pub(crate) fn on_heartbeat(
         &mut self,
         from: NodeId,
@@ -78,6 +79,7 @@ impl BlazingMq {
         round: u64,
         commit: u64,
         is_active: bool,
+        asks: bool,
         out: &mut Effects<BlazingMq>,
     ) {
         if term < self.node.promise.term {
@@ -105,7 +107,7 @@ impl BlazingMq {
             // The leader names what it knows this node to hold.
             self.apply_through(commit, out);
         }
-        if is_followed || round > 0 {
+        if asks && (is_followed || round > 0) {
             // A node that has just begun to follow has registered, which is an answer as well.
             self.answer_heartbeat(from, round, out);
         }

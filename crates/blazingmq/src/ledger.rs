@@ -111,15 +111,17 @@ impl BlazingMq {
     pub(crate) fn send_heartbeat_to(&mut self, to: NodeId, out: &mut Effects<BlazingMq>) {
         let (term, commit, is_active) =
             (self.node.promise.term, self.node.commit, self.role() == hustings_core::Role::Leader);
-        let round = self.own_round();
+        let (round, last, is_caretaker) = (self.own_round(), self.node.log.last().index, self.is_caretaker());
         let Some((_, office)) = self.split() else { return };
-        let commit = office.peers.get_mut(&to).map_or(0, |peer| {
+        let (commit, asks) = office.peers.get_mut(&to).map_or((0, true), |peer| {
             let is_absent = peer.pace == Pace::Absent;
             let known = if is_absent { 0 } else { commit.min(peer.known.stored) };
             peer.told_commit = peer.told_commit.max(known);
-            known
+            (known, peer.asks(round, last))
         });
-        out.send_resting_on(RestsOn::Nothing, to, Message::Heartbeat { term, round, commit, is_active });
+        // Until it is healed, a leader wants to hear everybody.
+        let asks = asks || is_caretaker || !is_active;
+        out.send_resting_on(RestsOn::Nothing, to, Message::Heartbeat { term, round, commit, is_active, asks });
     }
 
     // --- Followers. ----------------------------------------------------------------------------------------------

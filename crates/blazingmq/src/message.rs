@@ -67,6 +67,8 @@ pub enum Message {
         commit: u64,
         /// Whether the leader is healed and serves (C7).
         is_active: bool,
+        /// Whether a follower is to answer; one of a later term answers always.
+        asks: bool,
     },
     /// HeartbeatResponse. In a later term: you are stale. `[OURS]` In the same: I follow you.
     Heard {
@@ -239,6 +241,9 @@ struct Shape {
     entries: Vec<EntryShape>,
     #[prost(message, optional, tag = "13")]
     snapshot: Option<SnapshotReferenceShape>,
+    /// A heartbeat that wants no answer. Builds that do not know it answer all the same.
+    #[prost(bool, tag = "14")]
+    is_quiet: bool,
 }
 
 impl Shape {
@@ -268,8 +273,8 @@ impl Wire for Message {
             }
             Message::Support { .. } => Shape::of(4, term),
             Message::Refusal { proposed, .. } => Shape { last_term: proposed.0, ..Shape::of(5, term) },
-            Message::Heartbeat { round, commit, is_active, .. } => {
-                Shape { round: *round, commit: *commit, flag: *is_active, ..Shape::of(6, term) }
+            Message::Heartbeat { round, commit, is_active, asks, .. } => {
+                Shape { round: *round, commit: *commit, flag: *is_active, is_quiet: !asks, ..Shape::of(6, term) }
             }
             Message::Heard { round, priority, is_installing, .. } => Shape {
                 round: *round,
@@ -323,7 +328,13 @@ impl Wire for Message {
             3 => Message::Proposal { term, is_transfer: shape.flag, commit: place },
             4 => Message::Support { term },
             5 => Message::Refusal { term, proposed: Term(shape.last_term) },
-            6 => Message::Heartbeat { term, round: shape.round, commit: shape.commit, is_active: shape.flag },
+            6 => Message::Heartbeat {
+                term,
+                round: shape.round,
+                commit: shape.commit,
+                is_active: shape.flag,
+                asks: !shape.is_quiet,
+            },
             7 => Message::Heard {
                 term,
                 round: shape.round,

@@ -66,6 +66,12 @@ impl Peer {
         self.was_silent = !self.known.end_check(self.known.stored >= wanted);
     }
 
+    /// Whether the heartbeat that leaves now must ask it for an answer, as [`Known::asks`] says: always while it is out of step.
+    pub fn asks(&mut self, round: u64, last: u64) -> bool {
+        let asks = self.known.asks(round, last);
+        asks || !matches!(self.pace, Pace::Flow(_))
+    }
+
     /// Whether it was silent for an election timeout, and still is.
     pub fn is_silent(&self) -> bool {
         self.was_silent && !self.known.is_active

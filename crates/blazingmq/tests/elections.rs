@@ -160,7 +160,7 @@ fn el_4_a_stale_leader_learns_the_later_term_and_follows() {
     assert_eq!(theatre.leaders(), [1, 2], "of different terms");
     let term = theatre.term(2);
     // Only n1 and n3, in the session that they had.
-    theatre.deliver(1, 3, Message::Heartbeat { term: Term(1), round: 0, commit: 1, is_active: true });
+    theatre.deliver(1, 3, Message::Heartbeat { term: Term(1), round: 0, commit: 1, is_active: true, asks: true });
     let (_, _, answer) = theatre.said.last().expect("n3 answers").clone();
     assert!(matches!(answer, Message::Heard { term: later, .. } if later == Term(term)), "{answer:?}");
     theatre.said.clear();
@@ -297,10 +297,10 @@ fn el_9_leaders_of_one_term_stand_down_and_the_next_term_is_another() {
     theatre.fire(3, Timer::Wait);
     theatre.settle();
     theatre.said.clear();
-    theatre.deliver(3, 1, Message::Heartbeat { term: Term(1), round: 0, commit: 0, is_active: true });
+    theatre.deliver(3, 1, Message::Heartbeat { term: Term(1), round: 0, commit: 0, is_active: true, asks: true });
     assert_eq!((theatre.role(1), theatre.value(1).breaches()), (Role::Follower, 1));
     assert_eq!(theatre.count(1, is_heartbeat), 0, "no endless exchange");
-    theatre.deliver(1, 3, Message::Heartbeat { term: Term(1), round: 0, commit: 0, is_active: false });
+    theatre.deliver(1, 3, Message::Heartbeat { term: Term(1), round: 0, commit: 0, is_active: false, asks: true });
     assert_eq!(theatre.role(3), Role::Follower);
 }
 
@@ -356,7 +356,7 @@ fn a_heartbeat_of_a_later_term_moves_even_a_sticky_follower() {
     // Goal: rule 17, §1.10/8. Method: n3 follows n1 and hears n2 of a later term.
     let mut theatre = cast(3);
     theatre.elect(1);
-    theatre.deliver(2, 3, Message::Heartbeat { term: Term(7), round: 0, commit: 0, is_active: false });
+    theatre.deliver(2, 3, Message::Heartbeat { term: Term(7), round: 0, commit: 0, is_active: false, asks: true });
     assert_eq!((theatre.follows(3), theatre.term(3)), (Some(2), 7));
     assert_eq!(theatre.count(3, |message| matches!(message, Message::Support { term } if *term == Term(7))), 1);
 }

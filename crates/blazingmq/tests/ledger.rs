@@ -219,7 +219,7 @@ fn cs_10_a_gap_is_refused_so_the_highest_lsn_misses_nothing() {
     theatre.sever(1, 2);
     theatre.propose(1, "committed");
     assert_eq!(theatre.commit(1), 2);
-    theatre.deliver(1, 2, Message::Heartbeat { term: Term(1), round: 0, commit: 0, is_active: true });
+    theatre.deliver(1, 2, Message::Heartbeat { term: Term(1), round: 0, commit: 0, is_active: true, asks: true });
     let gap = hustings_core::Entry::blank(Lsn::new(1, 3));
     let records = Message::Records { term: Term(1), previous: Lsn::new(1, 2), entries: vec![gap], commit: 2 };
     theatre.deliver(1, 2, records);
@@ -247,7 +247,7 @@ fn cs_12_a_leader_that_follows_another_begins_anew() {
     let mut theatre = cast(3);
     theatre.elect(1);
     theatre.propose(1, "x");
-    theatre.deliver(2, 1, Message::Heartbeat { term: Term(6), round: 0, commit: 0, is_active: false });
+    theatre.deliver(2, 1, Message::Heartbeat { term: Term(6), round: 0, commit: 0, is_active: false, asks: true });
     assert_eq!((theatre.value(1).healing(), theatre.follows(1)), (Healing::FollowerWaiting, Some(2)));
     assert_eq!(theatre.count(1, is_registration), 1);
 }

@@ -66,11 +66,8 @@ fn message() -> impl Strategy<Value = Message> {
         (term(), flag(), lsn()).prop_map(|(term, is_transfer, commit)| Message::Proposal { term, is_transfer, commit }),
         term().prop_map(|term| Message::Support { term }),
         (term(), term()).prop_map(|(term, proposed)| Message::Refusal { term, proposed }),
-        (term(), some(), some(), flag()).prop_map(|(term, round, commit, is_active)| Message::Heartbeat {
-            term,
-            round,
-            commit,
-            is_active
+        (term(), some(), some(), flag(), flag()).prop_map(|(term, round, commit, is_active, asks)| {
+            Message::Heartbeat { term, round, commit, is_active, asks }
         }),
         (term(), some(), priority(), flag()).prop_map(|(term, round, priority, is_installing)| Message::Heard {
             term,

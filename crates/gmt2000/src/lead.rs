@@ -83,7 +83,9 @@ impl Gmt2000 {
     }
 
     pub(crate) fn send_heartbeat_to(&mut self, to: NodeId, out: &mut Effects<Gmt2000>) {
-        self.send_empty_to(to, Some(self.own_round()), out);
+        let (round, last, is_caretaker) = (self.own_round(), self.node.log.last().index, self.is_caretaker());
+        let asks = self.peer_mut(to).is_none_or(|peer| peer.asks(round, last)) || is_caretaker;
+        self.send_empty_to(to, asks.then_some(round), out);
     }
 
     // --- Followers. ----------------------------------------------------------------------------------------------

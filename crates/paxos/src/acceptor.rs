@@ -95,6 +95,7 @@ impl Paxos {
         heartbeat: Heartbeat,
         slot: u64,
         stored: u64,
+        asks: bool,
         out: &mut Effects<Paxos>,
     ) {
         let Heartbeat { ballot, counter } = heartbeat;
@@ -118,9 +119,12 @@ impl Paxos {
         self.learn_commit(from, ballot, slot, out);
         let floor = slot.max(self.node.commit);
         let held = self.node.log.run_at(floor, u64::MAX, ballot);
-        let priority = self.node.said_priority();
-        let ack = Message::CommitAck { ballot, counter, committed: self.node.commit, held, priority };
-        out.send_resting_on(RestsOn::Nothing, from, ack);
+        // What was committed here and not there was another leader's, and is always news.
+        if asks || self.node.commit > slot {
+            let priority = self.node.said_priority();
+            let ack = Message::CommitAck { ballot, counter, committed: self.node.commit, held, priority };
+            out.send_resting_on(RestsOn::Nothing, from, ack);
+        }
         let unknown = floor.max(stored) + 1;
         let through = if ballot == self.node.promise.term { held.max(unknown - 1) } else { unknown - 1 };
         if through >= unknown || self.node.commit > stored {

@@ -121,16 +121,20 @@ impl Paxos {
 
     /// Sends a heartbeat, which rests on nothing: no heartbeat ever waits for a disk.
     pub(crate) fn send_heartbeat_to(&mut self, to: NodeId, out: &mut Effects<Paxos>) {
-        let commit = self.node.commit;
+        let (commit, is_caretaker) = (self.node.commit, self.is_caretaker());
         let Some(reign) = self.reign_mut().filter(|reign| reign.stage != Stage::Preparing) else { return };
         let heartbeat = Heartbeat { ballot: reign.ballot, counter: reign.counter };
-        let stored = reign.office.peers.get_mut(&to).map_or(0, |peer| {
-            if peer.mark.is_none() {
+        let (end, is_settled) = (reign.end, reign.stage == Stage::Leading);
+        // Each heartbeat is a round; a read waits for the answers to one of them, and otherwise nobody does.
+        let round = if reign.office.reads.is_empty() { 0 } else { reign.counter };
+        let (stored, asks) = reign.office.peers.get_mut(&to).map_or((0, true), |peer| {
+            let asks = peer.asks(round, end, commit) || is_caretaker || !is_settled;
+            if asks && peer.mark.is_none() {
                 peer.mark = Some((heartbeat.counter, peer.next - 1));
             }
-            peer.known.stored
+            (peer.known.stored, asks)
         });
-        out.send_resting_on(RestsOn::Nothing, to, Message::Commit { heartbeat, slot: commit, stored });
+        out.send_resting_on(RestsOn::Nothing, to, Message::Commit { heartbeat, slot: commit, stored, asks });
     }
 
     pub(crate) fn on_heartbeat_timer(&mut self, out: &mut Effects<Paxos>) {

@@ -123,6 +123,8 @@ pub enum Message {
         slot: u64,
         /// The last slot that it knows the receiver to have accepted.
         stored: u64,
+        /// Whether the receiver is to answer; one that knows more, or has promised more, answers always.
+        asks: bool,
     },
     /// HeartbeatAck: I hear you (TL-10).
     CommitAck {
@@ -211,6 +213,9 @@ struct Shape {
     entries: Vec<EntryShape>,
     #[prost(message, optional, tag = "10")]
     snapshot: Option<SnapshotReferenceShape>,
+    /// A heartbeat that wants no answer. Builds that do not know it answer all the same.
+    #[prost(bool, tag = "11")]
+    is_quiet: bool,
 }
 
 /// Slots in ascending order between two others.
@@ -302,8 +307,9 @@ impl Wire for Message {
             Message::AcceptNack { ballot, promised, committed } => {
                 Shape { kind: 8, ballot: ballot.0, promised: promised.0, committed: *committed, ..Shape::default() }
             }
-            Message::Commit { heartbeat, slot, stored } => Shape {
+            Message::Commit { heartbeat, slot, stored, asks } => Shape {
                 kind: 9,
+                is_quiet: !asks,
                 ballot: heartbeat.ballot.0,
                 counter: heartbeat.counter,
                 committed: *slot,
@@ -399,6 +405,7 @@ impl Wire for Message {
                 heartbeat: Heartbeat { ballot, counter: shape.counter },
                 slot: committed,
                 stored: shape.through,
+                asks: !shape.is_quiet,
             },
             10 => Message::CommitAck {
                 ballot,

@@ -325,7 +325,9 @@ impl Paxos {
             Message::AcceptNack { ballot, promised, committed } => {
                 self.on_accept_nack(from, ballot, promised, committed, out)
             }
-            Message::Commit { heartbeat, slot, stored } => self.on_commit(from, heartbeat, slot, stored, out),
+            Message::Commit { heartbeat, slot, stored, asks } => {
+                self.on_commit(from, heartbeat, slot, stored, asks, out)
+            }
             Message::CommitAck { ballot, counter, committed, held, priority } => {
                 self.on_commit_ack(from, ballot, counter, committed, held, priority, out)
             }

@@ -29,6 +29,13 @@ impl Peer {
         Peer { known: Known::default(), next: 1, inflight: VecDeque::new(), committed: 0, mark: None }
     }
 
+    /// Whether the heartbeat that leaves now must ask it for an answer, as [`Known::asks`] says: always while something is under
+    /// way, or while it has not said that it committed what the leader has.
+    pub fn asks(&mut self, round: u64, end: u64, commit: u64) -> bool {
+        let asks = self.known.asks(round, end);
+        asks || self.mark.is_some() || !self.inflight.is_empty() || self.committed < commit
+    }
+
     /// Everything is sent again from here on.
     pub fn rewind(&mut self, next: u64) {
         self.next = next;

@@ -83,7 +83,8 @@ fn message() -> impl Strategy<Value = Message> {
             promised,
             committed
         }),
-        (heartbeat(), some(), some()).prop_map(|(heartbeat, slot, stored)| Message::Commit { heartbeat, slot, stored }),
+        (heartbeat(), some(), some(), proptest::bool::ANY)
+            .prop_map(|(heartbeat, slot, stored, asks)| Message::Commit { heartbeat, slot, stored, asks }),
         (term(), some(), some(), some(), priority).prop_map(|(ballot, counter, committed, held, priority)| {
             Message::CommitAck { ballot, counter, committed, held, priority }
         }),

@@ -185,12 +185,18 @@ impl Raft {
 
     /// Sends a heartbeat, which rests on nothing: no heartbeat ever waits for a disk.
     pub(crate) fn send_heartbeat_to(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
-        let is_bold = self.has(Defect::CommitsUnmatched);
+        let (is_bold, is_caretaker) = (self.has(Defect::CommitsUnmatched), self.is_caretaker());
         let (term, commit, position) = (self.node.promise.term, self.node.commit, self.own_round());
+        let last = self.node.log.last().index;
         let Some(progress) = self.progress_mut(peer) else { return };
         let commit = if is_bold { commit } else { commit.min(progress.known.stored) };
         progress.told_commit = progress.told_commit.max(commit);
-        out.send_resting_on(RestsOn::Nothing, peer, Message::Heartbeat { term, commit, position });
+        let message = match progress.asks(position, last) || is_caretaker {
+            true => Message::Heartbeat { term, commit, position },
+            // A sign of life to which nobody answers.
+            false => Message::Commit { term, index: commit },
+        };
+        out.send_resting_on(RestsOn::Nothing, peer, message);
     }
 
     pub(crate) fn on_heartbeat_reply(

@@ -17,6 +17,9 @@ const DRAWN: usize = 4_000;
 const SAMPLES: usize = 2;
 const BYTES_MAX: usize = 600;
 
+/// Fields that a later generation added to a format, with the value that bytes without them stand for.
+const ADDED: [(&str, &str); 2] = [("blazingmq-messages", ", asks: true"), ("paxos-messages", ", asks: true")];
+
 /// The folder of all generations.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden")
@@ -88,7 +91,11 @@ pub fn check<T: Debug>(
             let (kind, bytes, shown) = (column(), column(), column());
             let value = decode(unhex(bytes))
                 .unwrap_or_else(|error| panic!("{name} of generation {generation}: {error}\n{line}"));
-            assert_eq!(format!("{value:?}"), shown, "{name} of generation {generation} means something else now");
+            let mut meant = format!("{value:?}");
+            for (_, field) in ADDED.iter().filter(|(of, _)| *of == name && generation != newest) {
+                meant = meant.replace(field, "");
+            }
+            assert_eq!(meant, shown, "{name} of generation {generation} means something else now");
             if generation == newest {
                 assert_eq!(
                     hex(&encode(&value)),

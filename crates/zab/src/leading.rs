@@ -14,7 +14,9 @@ use crate::laboratory::Defect;
 use crate::learner::Learner;
 use crate::message::Message;
 use crate::zab::{Phase, RoleState, Timer, Zab};
-use hustings_core::leading::{Adopting, Halves, Haste, InOrder, Leads, Node, Office, Reading, Replicating};
+use hustings_core::leading::{
+    Adopting, Halves, HandingOver, Haste, InOrder, Leads, Node, Office, Reading, Replicating,
+};
 use hustings_core::{
     Effect, Effects, Log, Lsn, MembershipChange, NodeId, Priority, Reason, Refusal, RestsOn, SnapshotReference, Ticket,
 };
@@ -81,14 +83,27 @@ impl Leads for Zab {
         }
     }
 
-    /// PING, to all who are being synchronised or are. Rests on nothing: it never waits for a disk.
+    /// PING, to all who are being synchronised or are. Rests on nothing: it never waits for a disk. `[OURS]` A follower whose
+    /// answer nobody needs is told what is committed instead: a sign of life to which it does not answer.
     fn send_heartbeats(&mut self, out: &mut Effects<Zab>) {
         let (epoch, me) = (self.node.promise.term, self.node.me);
-        let RoleState::Leading(leading) = &self.role_state else { return };
+        let asks_all = self.is_caretaker() || !self.is_serving();
+        let (last, committed) = (self.node.log.last().index, self.node.commit);
+        let RoleState::Leading(leading) = &mut self.role_state else { return };
         let round = leading.office.reads.highest();
-        for (to, learner) in leading.office.peers.iter().filter(|(id, learner)| **id != me && learner.is_forwarded()) {
+        for (to, learner) in leading.office.peers.iter_mut().filter(|(id, _)| **id != me) {
+            if !learner.is_forwarded() {
+                continue;
+            }
             let connection = learner.connection;
-            out.send_resting_on(RestsOn::Nothing, *to, Message::Ping { connection, epoch, round });
+            let message = if learner.asks(round, last) || asks_all {
+                Message::Ping { connection, epoch, round }
+            } else {
+                let commit = committed.min(learner.next - 1);
+                learner.told_commit = learner.told_commit.max(commit);
+                Message::Commit { connection, epoch, commit }
+            };
+            out.send_resting_on(RestsOn::Nothing, *to, message);
         }
     }
 

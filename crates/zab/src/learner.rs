@@ -88,6 +88,12 @@ impl Learner {
         if self.is_synced() { self.known.stored } else { 0 }
     }
 
+    /// Whether the ping that leaves now must ask it for an answer, as [`Known::asks`] says: always until it is in step.
+    pub fn asks(&mut self, round: u64, last: u64) -> bool {
+        let asks = self.known.asks(round, last);
+        asks || !self.is_synced() || self.fetching.is_some()
+    }
+
     /// It holds everything up to `index`.
     pub fn on_stored(&mut self, index: u64) {
         self.known.stored = self.known.stored.max(index);

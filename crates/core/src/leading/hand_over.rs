@@ -125,13 +125,18 @@ pub trait HandingOver: Leads {
     fn hand_over_as_caretaker(&mut self, peer: NodeId, out: &mut Effects<Self>) {
         let (node, is_ready) = (self.node(), self.has_everything(peer));
         let Some(office) = self.office() else { return };
-        if node.priority != Priority::Never || office.transfer.is_some() || !self.is_settled() {
+        if !self.is_caretaker() || office.transfer.is_some() || !self.is_settled() {
             return;
         }
         let is_willing = office.known(peer).is_some_and(|known| known.priority != Priority::Never);
         if is_ready && is_willing && node.membership.voters.contains(&peer) && !node.links_down.contains(&peer) {
             self.start_transfer(peer, Reason::Preferred(peer), out);
         }
+    }
+
+    /// Whether this node leads only until a follower that may has everything: each answer can be the one.
+    fn is_caretaker(&self) -> bool {
+        self.node().priority == Priority::Never
     }
 
     /// Whether a follower stores all that this leader has written.

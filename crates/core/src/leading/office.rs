@@ -12,6 +12,8 @@ pub struct Known {
     pub stored: u64,
     /// Whether it was heard since the last quorum check.
     pub is_active: bool,
+    /// Whether a heartbeat has asked it for an answer since then.
+    pub was_asked: bool,
     /// The highest round of reads that it confirmed.
     pub round: u64,
     /// The priority that it reported, [`Priority::Normal`] until then.
@@ -26,7 +28,15 @@ pub struct Known {
 impl Default for Known {
     /// Nothing is known, and it has one quorum check to be heard.
     fn default() -> Known {
-        Known { stored: 0, is_active: true, round: 0, priority: Priority::Normal, has_said: false, ready_checks: 0 }
+        Known {
+            stored: 0,
+            is_active: true,
+            was_asked: false,
+            round: 0,
+            priority: Priority::Normal,
+            has_said: false,
+            ready_checks: 0,
+        }
     }
 }
 
@@ -38,6 +48,17 @@ impl Known {
         self.round = self.round.max(round.min(highest));
     }
 
+    /// Whether the heartbeat that leaves now must ask it for an answer; `round` is the newest that was asked for, and `last` the
+    /// end of the leader's log.
+    ///
+    /// An idle follower is asked once between two quorum checks: the checks need to hear it, and nobody else needs an answer.
+    /// The first heartbeat after a check asks even one that was heard since, for what was heard may have been long on its way,
+    /// and the next check would find nothing. One that is behind, or that reads wait for, is asked every time.
+    pub fn asks(&mut self, round: u64, last: u64) -> bool {
+        let is_idle = self.is_active && self.has_said && self.round >= round && self.stored >= last;
+        !(std::mem::replace(&mut self.was_asked, true) && is_idle)
+    }
+
     /// It said how much it should lead.
     pub fn on_said(&mut self, priority: Priority) {
         (self.priority, self.has_said) = (priority, true);
@@ -47,6 +68,7 @@ impl Known {
     pub fn end_check(&mut self, keeps_up: bool) -> bool {
         let is_ready = self.is_active && keeps_up;
         self.ready_checks = if is_ready { self.ready_checks.saturating_add(1) } else { 0 };
+        self.was_asked = false;
         std::mem::take(&mut self.is_active)
     }
 }

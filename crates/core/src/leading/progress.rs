@@ -161,6 +161,12 @@ impl Progress {
         }
     }
 
+    /// Whether the heartbeat that leaves now must ask it for an answer, as [`Known::asks`] says: always while it is out of step.
+    pub fn asks(&mut self, round: u64, last: u64) -> bool {
+        let asks = self.known.asks(round, last);
+        asks || !matches!(self.pace, Pace::Flow(_))
+    }
+
     /// Lets a probe go again, since a heartbeat was answered.
     pub fn unpause(&mut self) {
         if let Pace::Probe { is_paused } = &mut self.pace {
