@@ -3,6 +3,10 @@
 //! Every defect is looked for in several rounds, each from a seed of its own, and what is told is the median. A side ends as soon
 //! as its median is decided: once more than half of its rounds found nothing, the median is beyond the budget; and a plain round
 //! that takes longer than the median can still become is not finished.
+//!
+//! The other way round, [`by_property`]: which defects make each property fall.
+
+mod by_property;
 
 use super::{common, is_json, lists_plants, plants_of, subject_of};
 use anyhow::Result;
@@ -71,6 +75,13 @@ pub fn command() -> Command {
             .action(ArgAction::SetTrue)
             .conflicts_with("plant")
             .help("Only the defects that were once in this code"),
+    )
+    .arg(
+        Arg::new("by-property")
+            .long("by-property")
+            .action(ArgAction::SetTrue)
+            .conflicts_with_all(["plant", "put-back", "rounds", "plain-budget", "plain-times"])
+            .help("Tell which defects make each property fall; --budget is the processor time for each defect"),
     )
     .arg(number("rounds", "Searches for each defect, each from a seed of its own; medians are told").default_value("5"))
     .arg(duration("budget", "Processor time that one search may take").default_value("10m"))
@@ -341,6 +352,20 @@ fn wanted(matches: &ArgMatches, subject: &Subject) -> Result<Vec<&'static str>> 
     Ok(known.into_iter().filter(|name| named.iter().any(|wanted| wanted.as_str() == *name)).collect())
 }
 
+/// Runs `hustings convict --by-property`.
+fn tell_by_property(matches: &ArgMatches, subject: &Subject, bounds: &Bounds) -> Result<()> {
+    let matrix = by_property::gather(subject, bounds.nodes, bounds.budget, bounds.jobs)?;
+    match is_json(matches) {
+        true => println!("{}", matrix.json()),
+        false => print!("{}", matrix.markdown()),
+    }
+    let missing = matrix.missing();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Exit::with(Code::Failed, format!("nothing made {} fall", missing.join(", ")))),
+    }
+}
+
 /// Runs `hustings convict`.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
@@ -349,6 +374,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         return Ok(());
     }
     let bounds = Bounds::of(matches);
+    if matches.get_flag("by-property") {
+        return tell_by_property(matches, &subject, &bounds);
+    }
     let names = wanted(matches, &subject)?;
     if !is_json(matches) {
         println!("| Finding | Defect | Protocol | Property that fell | Guided | Plain seeds | Times |");

@@ -43,6 +43,8 @@ const WATCHED: (u64, u64) = (5_000, 100_000);
 const RECONNECTS: u64 = 10_000;
 const LEFT_ALONE: (u64, u64) = (2_000_000, 20_000_000);
 const SLEEPS_MAX: u64 = 8_000_000;
+/// A candidate that takes more inputs than this at one moment never ends: time stands still while it asks and answers itself.
+const INPUTS_AT_ONCE: usize = 10_000;
 /// An unhealthy candidate leads no longer than this.
 const UNHEALTHY_LEADS: Duration = Duration::from_secs(6);
 /// Once all is well somebody leads within the time that candidates stand back, a lease's time, and this many elections.
@@ -271,22 +273,10 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 
     fn pump(&mut self, number: usize, own: &mut Stander) {
-        loop {
-            let clock = own.clock(self.now);
-            if let Some(name) = own.schedule.take_due(clock) {
-                self.input(number, own, Input::Timer(name));
-            } else if let Some(place) = self.load.candidates.mail[number].iter().position(|mail| mail.0 <= self.now) {
-                let (_, request, outcome) = self.load.candidates.mail[number].remove(place);
-                self.on_mail(number, own, request, outcome);
-            } else if own.stops_at.is_some_and(|at| at <= self.now) {
-                (own.stops_at, own.works) = (None, None);
-                self.input(number, own, Input::Stopped);
-            } else if own.looks_at <= self.now {
-                own.looks_at = self.now + own.dice.between(WATCHED.0, WATCHED.1);
-                self.look_for(number, own);
-            } else {
-                break;
-            }
+        let is_idle = (0..INPUTS_AT_ONCE).any(|_| !self.take_one(number, own));
+        if !is_idle {
+            let what = format!("candidate {number} took {INPUTS_AT_ONCE} inputs at one moment, and is not done");
+            return self.judged(Err(Violation::of("no-storm", what)));
         }
         let mail = self.load.candidates.mail[number].iter().map(|mail| mail.0).min();
         let timer = own.schedule.next_timer().map(|at| own.true_time(at));
@@ -295,6 +285,26 @@ impl<P: Protocol, S: Service> World<P, S> {
             own.wakes_at = next;
             self.at(next, EventKind::Candidate(number));
         }
+    }
+
+    /// Gives a candidate the next input that is due. Says whether there was one.
+    fn take_one(&mut self, number: usize, own: &mut Stander) -> bool {
+        let clock = own.clock(self.now);
+        if let Some(name) = own.schedule.take_due(clock) {
+            self.input(number, own, Input::Timer(name));
+        } else if let Some(place) = self.load.candidates.mail[number].iter().position(|mail| mail.0 <= self.now) {
+            let (_, request, outcome) = self.load.candidates.mail[number].remove(place);
+            self.on_mail(number, own, request, outcome);
+        } else if own.stops_at.is_some_and(|at| at <= self.now) {
+            (own.stops_at, own.works) = (None, None);
+            self.input(number, own, Input::Stopped);
+        } else if own.looks_at <= self.now {
+            own.looks_at = self.now + own.dice.between(WATCHED.0, WATCHED.1);
+            self.look_for(number, own);
+        } else {
+            return false;
+        }
+        true
     }
 
     fn input(&mut self, number: usize, own: &mut Stander, input: Input) {
