@@ -42,23 +42,34 @@ mod kernel {
 
         /// Waits until `deadline`, or a little less: the caller looks at the time. Nothing is lost when the wait is given up.
         ///
+        /// A follower's deadline moves away with each heartbeat. So the kernel is told only of one that is sooner than what it
+        /// knows; when it wakes the loop too soon, it is told the rest.
+        ///
         /// # Errors
         /// The kernel's error.
         pub(crate) async fn reach(&mut self, deadline: Instant) -> io::Result<()> {
-            if self.armed != Some(deadline) {
-                // Nothing at all would disarm it.
-                let rest = deadline.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
-                let value = Timespec {
-                    tv_sec: i64::try_from(rest.as_secs()).unwrap_or(i64::MAX),
-                    tv_nsec: rest.subsec_nanos().into(),
-                };
-                let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-                timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::empty(), &once)?;
-                self.armed = Some(deadline);
+            loop {
+                if self.armed.is_none_or(|armed| deadline < armed) {
+                    self.arm(deadline)?;
+                }
+                // The descriptor is not read: arming it anew forgets what has fired.
+                self.timer.readable().await?.clear_ready();
+                if self.armed.take() == Some(deadline) || Instant::now() >= deadline {
+                    return Ok(());
+                }
             }
-            // The descriptor is not read: arming it anew forgets what has fired.
-            self.timer.readable().await?.clear_ready();
-            self.armed = None;
+        }
+
+        fn arm(&mut self, deadline: Instant) -> io::Result<()> {
+            // Nothing at all would disarm it.
+            let rest = deadline.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+            let value = Timespec {
+                tv_sec: i64::try_from(rest.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: rest.subsec_nanos().into(),
+            };
+            let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+            timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::empty(), &once)?;
+            self.armed = Some(deadline);
             Ok(())
         }
     }
@@ -122,6 +133,18 @@ mod tests {
             clock.reach(soon).await?;
         }
         assert!(Instant::now() < late, "the earlier deadline replaced the later one");
+        Ok(())
+    }
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_deadline_that_moved_away_is_not_reached_at_the_old_one() -> std::io::Result<()> {
+        let mut clock = LoopTimer::new()?;
+        let (soon, later) = (Instant::now() + Duration::from_millis(2), Instant::now() + Duration::from_millis(20));
+        tokio::select! { biased;
+            _ = clock.reach(soon) => panic!("two milliseconds have not passed"),
+            () = tokio::task::yield_now() => {}
+        }
+        clock.reach(later).await?;
+        assert!(Instant::now() + Duration::from_millis(1) >= later, "it woke at the deadline that had moved");
         Ok(())
     }
 }
