@@ -4,14 +4,15 @@
 //! Shape of `-o json`, one object, also where nobody answers:
 //!
 //! ```text
-//!   {"apiVersion": "v1", "cluster_id", "leader": name or null, "term", "voters", "reachable_voters", "healthy": bool,
-//!    "summary": text, "warnings": [text], "members": [{"name", "id", "votes", "role", "endpoint", "pid", "term", "leader",
+//!   {"apiVersion": "v1", "cluster_id", "leader": name or null, "term", "voters", "reachable_voters", "quorum": bool,
+//!    "healthy": bool, "summary": text, "warnings": [text], "members": [{"name", "id", "votes", "role", "endpoint", "pid", "term", "leader",
 //!    "commit", "applied", "lag", "disk", "version", "protocol", "apply_version", "differing", "partitions", "healthy",
 //!    "why": text or null, "silent_millis"}]}
 //! ```
 //!
-//! `role` is leader, follower, learner, candidate, pre-candidate, synchronizing or unreachable; `lag` is how many entries a member has
-//! yet to apply of what the furthest one knows to be committed.
+//! `quorum` says whether the voters that can be reached suffice, in both halves of a joint membership. `role` is leader, follower,
+//! learner, candidate, pre-candidate, synchronizing or unreachable; `lag` is how many entries a member has yet to apply of what the
+//! furthest one knows to be committed.
 
 use crate::client::connect;
 use crate::exit::{Code, Exit};
@@ -193,7 +194,7 @@ impl Cluster {
                     status["why"] = Value::Null;
                     status["silent_millis"] = 0.into();
                     if let Some(status) = status.as_object_mut() {
-                        for field in ["apiVersion", "members", "summary", "voters", "reachable_voters"] {
+                        for field in ["apiVersion", "members", "summary", "voters", "reachable_voters", "quorum"] {
                             status.remove(field);
                         }
                     }
@@ -304,6 +305,7 @@ impl Cluster {
             "term": leader.map_or_else(|| told("term"), |leader| Some(leader["term"].clone())),
             "voters": told("voters"),
             "reachable_voters": told("reachable_voters"),
+            "quorum": told("quorum"),
             "healthy": self.is_healthy(),
             "summary": self.summary(),
             "warnings": self.warnings(),
@@ -426,9 +428,11 @@ fn port(url: &str) -> String {
 /// The remedy where nobody leads, by what a member told of the others.
 fn remedy(told: &Value) -> &'static str {
     let (reachable, voters) = (told["reachable_voters"].as_u64(), told["voters"].as_u64());
-    match reachable.zip(voters).is_some_and(|(reachable, voters)| reachable <= voters / 2) {
-        true => remedies::NO_QUORUM,
-        false => remedies::NO_LEADER_YET,
+    // An older member counts and does not judge.
+    let is_majority = || !reachable.zip(voters).is_some_and(|(reachable, voters)| reachable <= voters / 2);
+    match told["quorum"].as_bool().unwrap_or_else(is_majority) {
+        false => remedies::NO_QUORUM,
+        true => remedies::NO_LEADER_YET,
     }
 }
 
@@ -477,6 +481,20 @@ mod tests {
         let table = members_table(members);
         assert!(table.lines().all(|line| line.chars().count() <= WIDTH), "it fits a terminal:\n{table}");
         table
+    }
+
+    /// Goal: who waits for a leader that cannot come is told so. Method: 3 of 5 voters, and of the old three one; an older member.
+    #[test]
+    fn a_majority_of_all_is_no_quorum_of_a_joint_membership() {
+        let joint = json!({"voters": 5, "reachable_voters": 3, "quorum": false});
+        assert_eq!(remedy(&joint), remedies::NO_QUORUM);
+        let mut simple = joint.clone();
+        simple["quorum"] = true.into();
+        assert_eq!(remedy(&simple), remedies::NO_LEADER_YET);
+        for (reachable, remedy_then) in [(3, remedies::NO_LEADER_YET), (2, remedies::NO_QUORUM)] {
+            let older = json!({"voters": 5, "reachable_voters": reachable});
+            assert_eq!(remedy(&older), remedy_then);
+        }
     }
 
     #[test]

@@ -182,6 +182,20 @@ mod tests {
     use super::*;
     use hustings_core::Member;
 
+    /// Goal: a majority of all voters is not taken for a quorum. Method: three of the five of a joint membership, one of the old three.
+    #[test]
+    fn both_halves_of_a_joint_membership_are_counted() {
+        let mut membership = Membership::of_voters([1, 2, 3].map(NodeId));
+        membership.outgoing = [3, 4, 5].map(NodeId).into();
+        let counters = Counters::default();
+        let reach = |id, state| counters.of_peer(NodeId(id)).reach.set(state);
+        (2..=3).for_each(|id| reach(id, Reach::Reachable));
+        let quorum = Quorum::look(NodeId(1), &membership, &counters);
+        assert_eq!((quorum.voters, quorum.reachable, quorum.is_there), (5, 3, false));
+        reach(4, Reach::Reachable);
+        assert!(Quorum::look(NodeId(1), &membership, &counters).is_there);
+    }
+
     #[test]
     fn who_is_missing_is_said_by_name_with_the_reason() {
         let founders = ["db-a", "db-b", "db-c"].map(|name| Member { name: name.into(), ..Member::default() });

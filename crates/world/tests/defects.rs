@@ -1,17 +1,16 @@
 //! Goal: the judge can convict. Method: defects are planted one at a time, every one that there is a name for, and one of the
 //! three schedulers finds each within a small budget. Prints who found what; `docs/planted-defects.md` keeps the table.
 
+mod suite;
+
 use hustings_kv::KvStore;
 use hustings_raft::{Defect, Options, Raft};
 use hustings_world::every::{Bounds, explore};
-use hustings_world::guided::{Found, find};
+use hustings_world::guided::find;
 use hustings_world::plants::{Forgetful, Moody};
 use hustings_world::seed::{Plan, run, shrink};
-use hustings_world::{Plants, Script, Service, World};
-use std::panic::AssertUnwindSafe;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use hustings_world::{Plants, Service};
+use suite::{Conviction, missed, played_by};
 
 const SECOND: u64 = 1_000_000;
 /// Runs that looking for a shorter story may take.
@@ -31,13 +30,6 @@ enum Search {
 enum Form {
     Usual,
     Published,
-}
-
-/// A defect that was found.
-struct Conviction {
-    scheduler: String,
-    property: String,
-    length: String,
 }
 
 macro_rules! story {
@@ -74,18 +66,14 @@ fn by_seeds<S: Service>(first: u64, last: u64, options: &Options, plants: Plants
         let plan = Plan::draw(seed, nodes, 60 * SECOND);
         let (_, violation) = run::<Raft, S>(&plan, options, plants, 0).violation?;
         let short = shrink::<Raft, S>(&plan, options, plants, violation.property, SHRINK_TRIES);
-        Some(Conviction {
-            scheduler: format!("seed {seed}, {nodes} members"),
-            property: violation.property.to_string(),
-            length: format!("{} of {} faults", short.faults.len(), plan.faults.len()),
-        })
+        let length = format!("{} of {} faults", short.faults.len(), plan.faults.len());
+        Some((format!("seed {seed}, {nodes} members: {length}"), violation.property.to_string()))
     })
 }
 
 /// A guided search, for a defect that neither the seeds nor its story find.
 fn by_search<S: Service>(options: &Options, plants: Plants) -> Option<Conviction> {
-    let Found { scheduler, property } = find::<Raft, S>(options, plants)?;
-    Some(Conviction { scheduler, property: property.to_string(), length: String::new() })
+    find::<Raft, S>(options, plants).map(|found| (found.scheduler, found.property.to_string()))
 }
 
 fn by_every(bounds: &Bounds, options: &Options) -> Option<Conviction> {
@@ -93,28 +81,16 @@ fn by_every(bounds: &Bounds, options: &Options) -> Option<Conviction> {
     let found = explore::<Raft>(bounds, &options, 1, |_| {});
     let (violation, trace) = found.violation?;
     let Bounds { terms, crashes, proposals, .. } = bounds;
-    Some(Conviction {
-        scheduler: format!("every: terms {terms}, crashes {crashes}, proposals {proposals}"),
-        property: violation.property.to_string(),
-        length: format!("{} steps, {} worlds", trace.steps.len(), found.states),
-    })
+    let length = format!("{} steps, {} worlds", trace.steps.len(), found.states);
+    let scheduler = format!("every: terms {terms}, crashes {crashes}, proposals {proposals}: {length}");
+    Some((scheduler, violation.property.to_string()))
 }
 
 /// Plays a story; the property that fell, and after how many commands.
 fn played<S: Service>(text: &str, form: Form, options: &Options, plants: Plants) -> Option<(String, usize)> {
-    let script = Script::parse(text).expect("the story is readable");
     let is_usual = form == Form::Usual;
     let options = Options { pre_vote: is_usual, check_quorum: is_usual, ..options.clone() };
-    let mut commands = 0;
-    let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let mut world: World<Raft, S> = World::planted(script.settings.clone(), options, plants)?;
-        script.play(&mut world, |_, _| commands += 1)
-    }));
-    match verdict {
-        Ok(Ok(())) => None,
-        Ok(Err(violation)) => Some((violation.property.to_string(), commands)),
-        Err(_) => Some(("assertions".into(), commands)),
-    }
+    played_by::<Raft, S>(text, &options, plants)
 }
 
 fn search<S: Service>(name: &str, options: &Options, plants: Plants) -> Option<Conviction> {
@@ -127,7 +103,7 @@ fn search<S: Service>(name: &str, options: &Options, plants: Plants) -> Option<C
             let innocent = played::<KvStore>(text, form, &Options::default(), Plants::default());
             assert_eq!(innocent, None, "{title} convicts a cluster without a defect");
             let (property, commands) = played::<S>(text, form, options, plants)?;
-            Some(Conviction { scheduler: format!("script {title}"), property, length: format!("{commands} commands") })
+            Some((format!("script {title}: {commands} commands"), property))
         }
     }
 }
@@ -144,43 +120,11 @@ fn convict(name: &str) -> Option<Conviction> {
 
 #[test]
 fn every_planted_defect_is_convicted() {
-    // A defect may end in an assertion of a member: that is a finding, and not worth a backtrace each. The threads that look
-    // have no names; this one has.
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if std::thread::current().name().is_some() || std::env::var_os("HUSTINGS_PANICS").is_some() {
-            usual(panic);
-        }
-    }));
-    let mut names: Vec<&str> = Defect::ALL.iter().map(|defect| defect.name()).collect();
+    let mut names: Vec<&'static str> = Defect::ALL.iter().map(|defect| defect.name()).collect();
     names.extend(Plants::NAMES);
     names.extend([Moody::NAME, Forgetful::NAME]);
     let only = std::env::var("HUSTINGS_DEFECT").ok();
     names.retain(|name| only.as_deref().is_none_or(|only| only == *name));
-    let (next, lines, missing) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let began = Instant::now();
-                    match convict(name) {
-                        Some(Conviction { scheduler, property, length }) => {
-                            lines.lock().expect("nobody panics here").push(format!(
-                                "{name:<30} | {scheduler:<40} | {property:<22} | {length:<24} | {:>5} ms",
-                                began.elapsed().as_millis()
-                            ))
-                        }
-                        None => {
-                            println!("{name}: nothing in {} ms", began.elapsed().as_millis());
-                            missing.lock().expect("nobody panics here").push(*name)
-                        }
-                    }
-                }
-            });
-        }
-    });
-    let (mut lines, missing) = (lines.into_inner().expect("all ended"), missing.into_inner().expect("all ended"));
-    lines.sort();
-    lines.iter().for_each(|line| println!("{line}"));
+    let missing = missed(&names, |name| name, convict);
     assert!(missing.is_empty(), "nothing finds {missing:?}");
 }

@@ -1,6 +1,6 @@
 //! Goal: ZAB holds in every world within small bounds. Method: exhaustive exploration, complete, and not vacuous. Its published
 //! form needs two crashes, which is more than a test should explore: `docs/protocols/zab.md` has the bound and the shortest trace, and
-//! `zab_defects.rs` convicts it by a story.
+//! `defects_zab.rs` convicts it by a story.
 
 mod suite;
 

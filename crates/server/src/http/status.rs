@@ -47,6 +47,7 @@ impl<B: Backend> Services<B> {
             })).collect::<Vec<_>>(),
             "voters": quorum.as_ref().map(|quorum| quorum.voters),
             "reachable_voters": quorum.as_ref().map(|quorum| quorum.reachable),
+            "quorum": quorum.as_ref().map(|quorum| quorum.is_there),
             "summary": quorum.as_ref().map(Quorum::to_string),
             "members": members.collect::<Vec<_>>(),
             "partitions": membership.assignments.iter().map(|(partition, assignment)| json!({

@@ -8,10 +8,11 @@ use hustings_kv::KvStore;
 use hustings_world::every::{Bounds, Found, explore};
 use hustings_world::guided::find;
 use hustings_world::seed::{Plan, run};
-use hustings_world::{Plants, Script, World};
+use hustings_world::{Plants, Script, Service, World};
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 const SECOND: u64 = 1_000_000;
 
@@ -62,11 +63,14 @@ pub fn by_search<P: Searched>(options: &P::Options) -> Option<Conviction> {
 
 /// So many seeds of these members, a minute each.
 pub fn by_seeds<P: Searched>(nodes: u64, from: u64, seeds: u64, options: &P::Options) -> Option<Conviction> {
-    (from..from + seeds).find_map(|seed| {
-        let plan = Plan::draw(seed, nodes, 60 * SECOND);
-        let (_, violation) = run::<P, KvStore>(&plan, options, Plants::default(), 0).violation?;
-        Some((format!("seed {seed}, {nodes} members"), violation.property.to_string()))
-    })
+    (from..from + seeds).find_map(|seed| by_seed::<P>(seed, nodes, 60, options))
+}
+
+/// One seed, for so many seconds.
+pub fn by_seed<P: Searched>(seed: u64, nodes: u64, seconds: u64, options: &P::Options) -> Option<Conviction> {
+    let plan = Plan::draw(seed, nodes, seconds * SECOND);
+    let (_, violation) = run::<P, KvStore>(&plan, options, Plants::default(), 0).violation?;
+    Some((format!("seed {seed}, {nodes} members"), violation.property.to_string()))
 }
 
 /// An exhaustive search by one thread.
@@ -77,18 +81,24 @@ pub fn by_every<P: Searched>(bounds: &Bounds, options: &P::Options) -> Option<Co
     Some((format!("every: {} steps, {worlds} worlds", trace.steps.len()), violation.property.to_string()))
 }
 
-/// Plays a story; the property that fell.
-pub fn played<P: Searched>(text: &str, options: &P::Options) -> Option<String> {
+/// Plays a story; the property that fell, and after how many commands.
+pub fn played_by<P: Searched, S: Service>(text: &str, options: &P::Options, plants: Plants) -> Option<(String, usize)> {
     let script = Script::parse(text).expect("the story is readable");
+    let mut commands = 0;
     let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let mut world: World<P, KvStore> = World::new(script.settings.clone(), options.clone())?;
-        script.play(&mut world, |_, _| {})
+        let mut world: World<P, S> = World::planted(script.settings.clone(), options.clone(), plants)?;
+        script.play(&mut world, |_, _| commands += 1)
     }));
     match verdict {
         Ok(Ok(())) => None,
-        Ok(Err(violation)) => Some(violation.property.to_string()),
-        Err(_) => Some("assertions".into()),
+        Ok(Err(violation)) => Some((violation.property.to_string(), commands)),
+        Err(_) => Some(("assertions".into(), commands)),
     }
+}
+
+/// Plays a story over the usual store; the property that fell.
+pub fn played<P: Searched>(text: &str, options: &P::Options) -> Option<String> {
+    played_by::<P, KvStore>(text, options, Plants::default()).map(|(property, _)| property)
 }
 
 /// A story, which is also played without the defect, and then holds.
@@ -99,9 +109,6 @@ pub fn by_story<P: Searched>(title: &str, text: &str, options: &P::Options) -> O
 }
 
 /// Plants each of these defects, and prints who found what. What is not sought may stay at large.
-///
-/// A defect may end in an assertion of a member: that is a finding, and not worth a backtrace each. The threads that look
-/// have no names; those that judge have.
 pub fn convict_all<P: Searched, D: Copy + Sync>(
     defects: &[D],
     name: impl Fn(D) -> &'static str + Sync,
@@ -109,6 +116,25 @@ pub fn convict_all<P: Searched, D: Copy + Sync>(
     convict: impl Fn(D, P::Options) -> Option<Conviction> + Sync,
     not_reached: Option<&str>,
 ) {
+    let missing = missed(defects, &name, |defect| {
+        // Each run in vain would be searched to its end; `hustings convict` looks longer than this could.
+        let is_sought = not_reached != Some(name(defect));
+        let search = || is_sought.then(|| by_search::<P>(&planted(defect))).flatten();
+        convict(defect, planted(defect)).or_else(search)
+    });
+    let missing: Vec<&str> = missing.into_iter().filter(|name| not_reached != Some(*name)).collect();
+    assert!(missing.is_empty(), "nothing finds {missing:?}");
+}
+
+/// Looks for each of these defects, prints who found what, and says what nothing found.
+///
+/// A defect may end in an assertion of a member: that is a finding, and not worth a backtrace each. The threads that look
+/// have no names; those that judge have.
+pub fn missed<D: Copy + Sync>(
+    defects: &[D],
+    name: impl Fn(D) -> &'static str + Sync,
+    convict: impl Fn(D) -> Option<Conviction> + Sync,
+) -> Vec<&'static str> {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if std::thread::current().name().is_some() || std::env::var_os("HUSTINGS_PANICS").is_some() {
@@ -120,21 +146,19 @@ pub fn convict_all<P: Searched, D: Copy + Sync>(
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(defect) = defects.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // Each run in vain would be searched to its end; `hustings convict` looks longer than this could.
-                    let is_sought = not_reached != Some(name(*defect));
-                    let search = || is_sought.then(|| by_search::<P>(&planted(*defect))).flatten();
-                    let conviction = convict(*defect, planted(*defect)).or_else(search);
-                    found.lock().expect("nobody panics here").push((name(*defect), conviction));
+                    let begun = Instant::now();
+                    let conviction = convict(*defect);
+                    let looked = (name(*defect), conviction, begun.elapsed().as_millis());
+                    found.lock().expect("nobody panics here").push(looked);
                 }
             });
         }
     });
     let mut found = found.into_inner().expect("all ended");
     found.sort();
-    for (name, conviction) in &found {
-        println!("{name:<30} | {conviction:?}");
+    for (name, conviction, spent) in &found {
+        let (scheduler, property) = conviction.as_ref().map_or(("nothing", ""), |(by, what)| (by, what));
+        println!("{name:<30} | {scheduler:<60} | {property:<22} | {spent:>5} ms");
     }
-    let is_missing = |(name, who): &&(&str, Option<Conviction>)| who.is_none() && not_reached != Some(*name);
-    let missing: Vec<&str> = found.iter().filter(is_missing).map(|(name, _)| *name).collect();
-    assert!(missing.is_empty(), "nothing finds {missing:?}");
+    found.into_iter().filter(|(_, conviction, _)| conviction.is_none()).map(|(name, ..)| name).collect()
 }
