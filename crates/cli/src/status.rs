@@ -429,7 +429,7 @@ fn port(url: &str) -> String {
 fn remedy(told: &Value) -> &'static str {
     let (reachable, voters) = (told["reachable_voters"].as_u64(), told["voters"].as_u64());
     // An older member counts and does not judge.
-    let is_majority = || !reachable.zip(voters).is_some_and(|(reachable, voters)| reachable <= voters / 2);
+    let is_majority = || reachable.zip(voters).is_none_or(|(reachable, voters)| reachable > voters / 2);
     match told["quorum"].as_bool().unwrap_or_else(is_majority) {
         false => remedies::NO_QUORUM,
         true => remedies::NO_LEADER_YET,
