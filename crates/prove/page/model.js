@@ -142,7 +142,10 @@ class Run {
   // Of the messages between the same two, the how many-th to arrive this one is; 0: it is not under way. A run that was played again
   // has the same messages as other objects, and one that was delayed ends later.
   placeOf(message, time) {
-    const between = this.underWay(time).filter((other) => other.from === message.from && other.to === message.to);
+    // One that will be lost where it arrives is under way as well, and counts.
+    const between = [...this.between(time, time)].filter((other) =>
+      other.from === message.from && other.to === message.to && other.sent <= time && other.ended > time);
+    between.sort((a, b) => a.ended - b.ended);
     const isSame = (other) => other.sent === message.sent && other.kind === message.kind;
     const exact = between.findIndex((other) => isSame(other) && other.ended === message.ended);
     return (exact >= 0 ? exact : between.findIndex(isSame)) + 1;

@@ -60,6 +60,10 @@ pub struct Plants {
     /// A call that finds its client's key in a queue takes it over without writing it, and one that is given up removes the key
     /// that it made, although another call may stand on it by now.
     pub adopts_without_trace: bool,
+    /// A lock's holder takes for its token how often its key was written, which begins again with each key.
+    pub counts_versions: bool,
+    /// A leader's clock runs at twice its speed, and leases end too soon.
+    pub doubles_time: bool,
     /// A defect of what all protocols share.
     pub defect: Option<Defect>,
     /// A defect of candidates at the members' store.

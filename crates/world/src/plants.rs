@@ -14,7 +14,7 @@ use std::time::Duration;
 
 impl Plants {
     /// The names of all defects of hosts and disks.
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 12] = [
         "answers-early",
         "forgets-vote",
         "forgets-promise",
@@ -25,6 +25,8 @@ impl Plants {
         "forgets-applied-requests",
         "drops-watch-event",
         "adopts-without-trace",
+        "counts-versions",
+        "doubles-time",
     ];
 
     /// The defect with this name.
@@ -41,6 +43,8 @@ impl Plants {
             "forgets-applied-requests" => Plants { forgets_applied_requests: true, ..none },
             "drops-watch-event" => Plants { drops_watch_event: true, ..none },
             "adopts-without-trace" => Plants { adopts_without_trace: true, ..none },
+            "counts-versions" => Plants { counts_versions: true, ..none },
+            "doubles-time" => Plants { doubles_time: true, ..none },
             _ if let Some(defect) = name.strip_prefix("candidate-") => {
                 let known = hustings_lease::Defect::ALL.into_iter().find(|known| known.name() == defect);
                 Plants { candidate: Some(known?), ..none }

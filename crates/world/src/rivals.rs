@@ -13,6 +13,7 @@ use crate::command::{self, Who};
 use crate::dice::Dice;
 use crate::digested::Service;
 use crate::load::Asked;
+use crate::machine::Plants;
 use crate::plants;
 use crate::settings::Settings;
 use crate::world::{EventKind, World};
@@ -273,7 +274,7 @@ impl<P: Protocol, S: Service> World<P, S> {
 
     /// Whether it is the first, and its key as its present call left it.
     fn on_told(&mut self, number: usize, txn: TxnResponse) {
-        let (now, lacks_trace) = (self.now, self.plants().adopts_without_trace);
+        let (now, Plants { adopts_without_trace: lacks_trace, counts_versions, .. }) = (self.now, self.plants());
         let rival = &mut self.load.rivals.rivals[number];
         let Ok(Response::Txn(txn)) = Response::Txn(txn).answered() else { return };
         let [OperationResponse::Range(first), OperationResponse::Range(own)] = txn.results.as_slice() else { return };
@@ -293,7 +294,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             rival.stage = Stage::Leased;
             return;
         }
-        rival.token = place.revision;
+        rival.token = if counts_versions { own.version } else { place.revision };
         rival.place = None;
         rival.stage = Stage::Holding;
         // The lock does not renew the lease.

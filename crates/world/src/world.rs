@@ -369,7 +369,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         let machine = &mut self.machines[at];
         let Some(replica) = &mut machine.replica else { return };
         self.counts.steps += 1;
-        let elapsed = (self.now - machine.told_elapsed_at).saturating_mul(machine.rate) / 1_000_000;
+        let rate = machine.rate << u32::from(self.plants.doubles_time);
+        let elapsed = (self.now - machine.told_elapsed_at).saturating_mul(rate) / 1_000_000;
         if elapsed > 0 {
             machine.told_elapsed_at = self.now;
             replica.step_within_slice(Event::Elapsed(elapsed), &mut self.actions);
