@@ -4,8 +4,10 @@
 #   xtask/compare-ours.sh 'target/release/hustings' 'HUSTINGS_RING=off target/release/hustings' [ROUNDS] [SECONDS]
 #   xtask/compare-ours.sh 'old/hustings' 'target/release/hustings'
 #
-# Three nodes each, alternating, who begins changes with each round; puts at 1, 64 and 256 clients (CLIENTS=...). The figures are
-# medians; the ratio is the second of the first, the median of the rounds. The driver is the one of the second.
+# Three nodes each, alternating, who begins changes with each round; puts at 1, 64 and 256 clients (CLIENTS=...). Every round has
+# new clusters: two starts of one program differ by several percent, and a cluster slows down as it grows. The figures are medians;
+# the ratio is the second of the first, the median of the rounds. The driver is the one of the second. What a program gives beside
+# itself is the error of the figures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,9 +21,11 @@ work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$work"' EXIT
 
 endpoints_of() { echo "127.0.0.1:$1,127.0.0.1:$(($1 + 2)),127.0.0.1:$(($1 + 4))"; }
+running=()
 start() { # name, command, port
   # shellcheck disable=SC2086 # The command has words.
   env $2 up --data-dir "$work/$1" --base-port "$3" >"$work/$1.log" 2>&1 &
+  running+=($!)
   # shellcheck disable=SC2086
   # A command that every build has: an older one knows no `status --wait`.
   for _ in $(seq 300); do
@@ -31,12 +35,18 @@ start() { # name, command, port
   echo "$1 does not serve within 30 s: $2" >&2
   exit 1
 }
-start first "$first" 17379
-start second "$second" 18379
+stop_all() {
+  kill "${running[@]}" 2>/dev/null
+  wait "${running[@]}" 2>/dev/null || true
+  running=()
+  rm -rf "$work/first" "$work/second"
+}
 ports=([0]=17379 [1]=18379)
 names=([0]=first [1]=second)
 
 for round in $(seq "$rounds"); do
+  start first "$first" 17379
+  start second "$second" 18379
   for clients in $loads; do
     for turn in $((round % 2)) $(((round + 1) % 2)); do
       echo "round $round, $clients clients, ${names[$turn]}" >&2
@@ -45,6 +55,7 @@ for round in $(seq "$rounds"); do
         --endpoints "$(endpoints_of "${ports[$turn]}")" >"$work/$clients.${names[$turn]}.$round.json"
     done
   done
+  stop_all
 done
 
 python3 - "$work" "$rounds" "$loads" <<'PYTHON'
