@@ -191,8 +191,13 @@ impl Tape {
         }
     }
 
-    /// The next bytes for a file; nothing at the end.
-    fn take<'a>(&'a self) -> Option<BytesMut> {
+    /// Puts the next bytes for a file into `taken`; returns whether there are any, which is so until the end. What `taken` held
+    /// has been written: its memory takes the notes after these, so that memory which is in the cache already is used again.
+    fn take<'a>(&'a self, taken: &mut BytesMut) -> bool {
+        taken.clear();
+        if taken.capacity() > 2 * WRITE_BYTES {
+            *taken = BytesMut::new();
+        }
         let mut waiting = self.lock();
         waiting.is_writing = false;
         self.0.written.notify_all();
@@ -206,7 +211,7 @@ impl Tape {
         waiting = pause(waiting);
         while waiting.bytes.is_empty() {
             if waiting.has_ended {
-                return None;
+                return false;
             }
             waiting.is_asleep = true;
             let woken = self.0.wanted.wait(waiting).unwrap_or_else(PoisonError::into_inner);
@@ -214,7 +219,8 @@ impl Tape {
         }
         waiting.is_urgent = false;
         waiting.is_writing = true;
-        Some(waiting.bytes.split())
+        std::mem::swap(&mut waiting.bytes, taken);
+        true
     }
 }
 
@@ -234,7 +240,8 @@ impl Recorder {
         let mut ring = Ring::begin(directory, life, bytes_max)?;
         let taken = tape.clone();
         std::thread::Builder::new().name("hustings-record".into()).spawn(move || {
-            while let Some(bytes) = taken.take() {
+            let mut bytes = BytesMut::new();
+            while taken.take(&mut bytes) {
                 ring.write(&bytes);
             }
         })?;

@@ -50,7 +50,13 @@ impl<P: Protocol, S: Service> World<P, S> {
                 }
                 let verdict = self.judge.on_record(id, number, &record);
                 self.judged(verdict);
+                let again = self.machines[at].written_again(&record);
                 self.machines[at].unsynced.push((number, record));
+                if let Some(again) = again {
+                    let verdict = self.judge.on_record(id, number, &again);
+                    self.judged(verdict);
+                    self.machines[at].unsynced.push((number, again));
+                }
             }
             Action::Send(to, message) => self.send(at, to, message),
             Action::SetTimer(timer, after) => {
@@ -110,6 +116,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             let what = format!("{id} leads, knows that a quorum holds {index}, and says that {commit} is committed");
             self.judged(Err(Violation::of("commits-what-is-held", what)));
         }
+        let status = self.machines[at].told(status);
         let verdict = self.judge.on_status(id, &status, state);
         self.judged(verdict);
         self.on_commit(commit);

@@ -332,6 +332,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                         own.stops_at = Some(self.now);
                     }
                 }
+                Effect::SetTimer(..) if self.plants().forgets_timers => {}
                 Effect::SetTimer(name, when) => {
                     let dice = &mut own.dice;
                     own.schedule.set_timer(name, when, clock, |most| dice.between(0, most));
@@ -343,6 +344,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                     let verdict = self.load.candidates.judge.on_start(number, plain(token));
                     self.judged(verdict);
                 }
+                Effect::Announce(Change::Ends(..)) if self.plants().hides_ends => {}
                 Effect::Announce(Change::Ends(token, loss)) => {
                     let because = loss.to_string();
                     let verdict = self.load.candidates.judge.on_end(number, plain(token), &because);

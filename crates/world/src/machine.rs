@@ -10,7 +10,9 @@ use hustings_core::laboratory::Defect;
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::applied_requests::AppliedRequests;
 use hustings_core::replica::{Birth, RecordNumber, Replica, ReplicaTimer, SnapshotContents};
-use hustings_core::{Cluster, ClusterId, Durable, Lsn, Membership, NodeId, Protocol, Record, SnapshotReference};
+use hustings_core::{
+    Cluster, ClusterId, Durable, Lsn, Membership, NodeId, Protocol, Record, SnapshotReference, Status,
+};
 use hustings_wal::{Identity, Options, Preparation, SimulatedDisk, SnapshotStore, Wal};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -19,6 +21,8 @@ use std::time::Duration;
 
 /// Segments small enough that a run sees many of them.
 const SEGMENT_BYTES: u64 = 64 << 10;
+/// Every so many looks a planted defect has a member tell an old status.
+const OLD_STATUS_EVERY: u64 = 40;
 
 /// A timer that is armed.
 pub(crate) struct Armed<T> {
@@ -64,6 +68,16 @@ pub struct Plants {
     pub counts_versions: bool,
     /// A leader's clock runs at twice its speed, and leases end too soon.
     pub doubles_time: bool,
+    /// Each entry that is written is followed by the one before it, as by a host that repeats a write which had succeeded.
+    pub writes_entries_again: bool,
+    /// Each promise that is written is followed by the one before it.
+    pub writes_promises_again: bool,
+    /// Every 40th time a member tells the status that it had 40 looks ago, as from a cache that nobody renews.
+    pub tells_old_status: bool,
+    /// A candidate's application is not told when a tenure ends.
+    pub hides_ends: bool,
+    /// A candidate's timers never go off.
+    pub forgets_timers: bool,
     /// A defect of what all protocols share.
     pub defect: Option<Defect>,
     /// A defect of candidates at the members' store.
@@ -111,6 +125,10 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) is_stranger: bool,
     pub(crate) timers: Vec<Armed<P::Timer>>,
     pub(crate) unsynced: Vec<(RecordNumber, Record)>,
+    /// The record that a planted defect writes again.
+    again: Option<Record>,
+    /// How often the member was looked at, and the status that a planted defect tells again.
+    looks: (u64, Option<Status>),
     /// The last record of the batch that is being synced.
     pub(crate) syncing: Option<RecordNumber>,
     pub(crate) pace: DiskPace,
@@ -162,6 +180,8 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             is_stranger: false,
             timers: Vec::new(),
             unsynced: Vec::new(),
+            again: None,
+            looks: (0, None),
             syncing: None,
             pace,
             is_stalled: false,
@@ -241,6 +261,26 @@ impl<P: Protocol, S: Service> Machine<P, S> {
         Ok(Recovered { birth, durable })
     }
 
+    /// A planted defect: the record that the host writes once more behind this one.
+    pub(crate) fn written_again(&mut self, record: &Record) -> Option<Record> {
+        let is_repeated = match record {
+            Record::Put(_) => self.plants.writes_entries_again,
+            Record::Promise(_) => self.plants.writes_promises_again,
+            _ => false,
+        };
+        if is_repeated { self.again.replace(record.clone()) } else { None }
+    }
+
+    /// What the member says of itself, where a planted defect may have it say what was so before.
+    pub(crate) fn told(&mut self, status: Status) -> Status {
+        let (looks, before) = &mut self.looks;
+        *looks += 1;
+        match self.plants.tells_old_status && looks.is_multiple_of(OLD_STATUS_EVERY) {
+            true => before.replace(status.clone()).unwrap_or(status),
+            false => status,
+        }
+    }
+
     /// The process ends: all that is not on disk is gone. Gives back whose requests had no answer.
     pub(crate) fn end(&mut self) -> Vec<Asked> {
         self.replica = None;
@@ -250,6 +290,8 @@ impl<P: Protocol, S: Service> Machine<P, S> {
         self.lives += 1;
         self.timers.clear();
         self.unsynced.clear();
+        self.again = None;
+        self.looks = (0, None);
         self.syncing = None;
         self.is_stalled = false;
         self.told_stalled = false;

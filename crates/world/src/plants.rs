@@ -14,7 +14,7 @@ use std::time::Duration;
 
 impl Plants {
     /// The names of all defects of hosts and disks.
-    pub const NAMES: [&'static str; 12] = [
+    pub const NAMES: [&'static str; 17] = [
         "answers-early",
         "forgets-vote",
         "forgets-promise",
@@ -27,6 +27,11 @@ impl Plants {
         "adopts-without-trace",
         "counts-versions",
         "doubles-time",
+        "writes-entries-again",
+        "writes-promises-again",
+        "tells-old-status",
+        "hides-ends",
+        "forgets-timers",
     ];
 
     /// The defect with this name.
@@ -45,6 +50,11 @@ impl Plants {
             "adopts-without-trace" => Plants { adopts_without_trace: true, ..none },
             "counts-versions" => Plants { counts_versions: true, ..none },
             "doubles-time" => Plants { doubles_time: true, ..none },
+            "writes-entries-again" => Plants { writes_entries_again: true, ..none },
+            "writes-promises-again" => Plants { writes_promises_again: true, ..none },
+            "tells-old-status" => Plants { tells_old_status: true, ..none },
+            "hides-ends" => Plants { hides_ends: true, ..none },
+            "forgets-timers" => Plants { forgets_timers: true, ..none },
             _ if let Some(defect) = name.strip_prefix("candidate-") => {
                 let known = hustings_lease::Defect::ALL.into_iter().find(|known| known.name() == defect);
                 Plants { candidate: Some(known?), ..none }
