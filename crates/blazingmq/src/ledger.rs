@@ -263,6 +263,6 @@ impl BlazingMq {
         office.peers.values_mut().for_each(|peer| peer.end_check(wanted));
         out.set_timer(Timer::QuorumCheck, node.timing.election_min..=node.timing.election_min);
         self.tend_partitions(out);
-        self.hand_over_to_preferred(out);
+        self.on_checked(out);
     }
 }

@@ -231,7 +231,7 @@ impl Gmt2000 {
         }
         office.end_check(last);
         out.set_timer(Timer::QuorumCheck, node.timing.election_min..=node.timing.election_min);
-        self.hand_over_to_preferred(out);
+        self.on_checked(out);
     }
 }
 

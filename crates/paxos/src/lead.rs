@@ -353,7 +353,7 @@ impl Paxos {
         reign.is_pausing = is_due;
         reign.office.end_check(reign.end);
         out.set_timer(Timer::QuorumCheck, self.node.timing.election_max..=self.node.timing.election_max);
-        self.hand_over_to_preferred(out);
+        self.on_checked(out);
     }
 
     /// TL-9: a voter that has promised a higher ballot than this one, and counts for nothing until this leader has one

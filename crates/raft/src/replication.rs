@@ -240,7 +240,7 @@ impl Raft {
         }
         office.end_check(last);
         out.set_timer(Timer::QuorumCheck, node.timing.election_min..=node.timing.election_min);
-        self.hand_over_to_preferred(out);
+        self.on_checked(out);
     }
 }
 

@@ -236,6 +236,6 @@ impl Zab {
             self.say_goodbye(id, connection, out);
         }
         out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
-        self.hand_over_to_preferred(out);
+        self.on_checked(out);
     }
 }

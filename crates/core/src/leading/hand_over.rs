@@ -98,6 +98,16 @@ pub trait HandingOver: Leads {
         }
     }
 
+    /// A quorum was heard between two checks: what waited for such a moment happens. A learner may have caught up while its promotion
+    /// could not begin, and nothing else comes from it once nobody writes.
+    fn on_checked(&mut self, out: &mut Effects<Self>) {
+        let learners: Vec<NodeId> = self.node().membership.learners.iter().copied().collect();
+        for learner in learners {
+            self.promote_if_ready(learner, out);
+        }
+        self.hand_over_to_preferred(out);
+    }
+
     /// Leadership returns to a preferred member once it has been caught up and heard for a while.
     fn hand_over_to_preferred(&mut self, out: &mut Effects<Self>) {
         let is_settled = self.is_settled();

@@ -5,6 +5,9 @@ use crate::{Log, NodeId, Priority, Reason};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+/// Unanswered questions that are counted: a follower with this many is far, however many more there are.
+const UNANSWERED_MAX: u8 = 8;
+
 /// A leader's knowledge of a follower, however it sends to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Known {
@@ -14,6 +17,9 @@ pub struct Known {
     pub is_active: bool,
     /// Whether a heartbeat has asked it for an answer since then.
     pub was_asked: bool,
+    /// Heartbeats that asked it and are not answered yet, at most eight of them; those of a check in which nothing was heard are
+    /// taken for lost.
+    pub unanswered: u8,
     /// The highest round of reads that it confirmed.
     pub round: u64,
     /// The priority that it reported, [`Priority::Normal`] until then.
@@ -32,6 +38,7 @@ impl Default for Known {
             stored: 0,
             is_active: true,
             was_asked: false,
+            unanswered: 0,
             round: 0,
             priority: Priority::Normal,
             has_said: false,
@@ -44,6 +51,7 @@ impl Known {
     /// It answered a heartbeat of `round`; `highest` is the newest that was asked for.
     pub fn on_heard(&mut self, round: u64, highest: u64, priority: Priority) {
         self.is_active = true;
+        self.unanswered = self.unanswered.saturating_sub(1);
         self.on_said(priority);
         self.round = self.round.max(round.min(highest));
     }
@@ -51,12 +59,19 @@ impl Known {
     /// Whether the heartbeat that leaves now must ask it for an answer; `round` is the newest that was asked for, and `last` the
     /// end of the leader's log.
     ///
-    /// An idle follower is asked once between two quorum checks: the checks need to hear it, and nobody else needs an answer.
-    /// The first heartbeat after a check asks even one that was heard since, for what was heard may have been long on its way,
-    /// and the next check would find nothing. One that is behind, or that reads wait for, is asked every time.
+    /// An idle follower that is near is asked once between two quorum checks: the checks need to hear it, and nobody else needs an
+    /// answer. The first heartbeat after a check asks even one that was heard since, for what was heard may have been long on its
+    /// way, and the next check would find nothing. One that is behind, or that reads wait for, is asked every time; so is one that
+    /// is far, whose answer does not come before the next heartbeat: a single question would leave too little of the time between
+    /// two checks for its way, and for a pause of that follower.
     pub fn asks(&mut self, round: u64, last: u64) -> bool {
+        let is_near = self.unanswered == 0;
         let is_idle = self.is_active && self.has_said && self.round >= round && self.stored >= last;
-        !(std::mem::replace(&mut self.was_asked, true) && is_idle)
+        let asks = !(std::mem::replace(&mut self.was_asked, true) && is_idle && is_near);
+        if asks {
+            self.unanswered = (self.unanswered + 1).min(UNANSWERED_MAX);
+        }
+        asks
     }
 
     /// It said how much it should lead.
@@ -69,6 +84,9 @@ impl Known {
         let is_ready = self.is_active && keeps_up;
         self.ready_checks = if is_ready { self.ready_checks.saturating_add(1) } else { 0 };
         self.was_asked = false;
+        if !self.is_active {
+            self.unanswered = 0;
+        }
         std::mem::take(&mut self.is_active)
     }
 }

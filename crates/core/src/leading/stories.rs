@@ -1,7 +1,7 @@
 //! Stories of the shared half, played by a protocol that has nothing else: it leads from birth, and says nothing of its own.
 
 use super::{
-    Adopting, Bounded as _, Halves, HandingOver, InOrder, Leads, Node, Office, Progress, Reading, Replicating,
+    Adopting, Bounded as _, Halves, HandingOver, InOrder, Known, Leads, Node, Office, Progress, Reading, Replicating,
     SendsToMembers, Welcoming,
 };
 use crate::options::{self, Switch};
@@ -227,6 +227,43 @@ fn a_successor_is_told_once_and_only_when_it_stores_everything() {
     regent.node.leader = Some(NodeId(3));
     regent.node.end_transfer(&mut out);
     assert_eq!(outcomes(&out), [(Ticket::Admin(2), Outcome::Done)]);
+}
+
+#[test]
+fn an_idle_follower_is_asked_once_a_check_if_it_is_near_and_every_time_if_it_is_far() {
+    // Goal: found by reading: a far follower that was asked once a check was not heard in the next one, and a healthy leader stepped
+    // down. Method: checks of five heartbeats; answers come so many heartbeats after they were asked for.
+    for (heartbeats_late, asked_per_check) in [(0, 1), (1, 5), (4, 5)] {
+        let mut known = Known::default();
+        known.on_said(Priority::Normal);
+        let mut asked = Vec::new();
+        for beat in 0..50_usize {
+            if beat % 5 == 0 {
+                assert!(known.end_check(true), "it is heard in every check, before heartbeat {beat}: {asked:?}");
+            }
+            asked.push(known.asks(0, 0));
+            // It comes between this heartbeat and the next one.
+            if beat.checked_sub(heartbeats_late).is_some_and(|then| asked[then]) {
+                known.on_heard(0, 0, Priority::Normal);
+            }
+        }
+        let of_last_check = asked[45..].iter().filter(|asked| **asked).count();
+        assert_eq!(of_last_check, asked_per_check, "answers {heartbeats_late} heartbeats late: {asked:?}");
+    }
+}
+
+#[test]
+fn questions_of_a_check_in_which_nothing_was_heard_are_lost_ones() {
+    let mut known = Known::default();
+    known.on_said(Priority::Normal);
+    for _ in 0..20 {
+        assert!(known.asks(0, 0), "a follower that does not answer is asked every time");
+    }
+    known.end_check(true);
+    assert!(!known.end_check(true), "it was not heard");
+    assert!(known.asks(0, 0));
+    known.on_heard(0, 0, Priority::Normal);
+    assert!(!known.asks(0, 0), "it answers at once again, and is idle");
 }
 
 #[test]
