@@ -9,7 +9,7 @@ export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0 ETCDCTL_API=3
 export CARGO_TARGET_DIR
 mkdir -p "$CARGO_TARGET_DIR"
 
-say() { printf '\n== %s\n' "$*"; }
+say() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 say "real components"

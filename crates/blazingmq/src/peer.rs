@@ -68,7 +68,7 @@ impl Peer {
 
     /// Whether the heartbeat that leaves now must ask it for an answer, as [`Known::asks`] says: always while it is out of step.
     pub fn asks(&mut self, round: u64, last: u64) -> bool {
-        let asks = self.known.asks(round, last);
+        let asks = self.known.asks(round, round, last);
         asks || !matches!(self.pace, Pace::Flow(_))
     }
 

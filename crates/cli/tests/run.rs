@@ -78,7 +78,7 @@ impl Story {
 }
 
 /// A command that has begun.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Begun {
     id: String,
     token: u64,
@@ -184,6 +184,24 @@ async fn a_warden_that_is_killed_takes_its_command_with_it() {
     assert_eq!(first.end(), Some(125), "{:?}", first.seen);
 }
 
+/// Goal: a sidecar does not wait for ever for a warden that stands still before it has started the command. Method: the warden of
+/// the one that waits is stopped; it comes to lead, and is told to end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warden_that_stands_still_before_the_command_begins_holds_nobody_up() {
+    let story = Story::begin().await;
+    let (mut first, begun, mut second) = story.one_works_and_one_waits().await;
+    let mut wardens = numbers().filter(|pid| words_of(*pid).any(|word| word == "__warden"));
+    let warden =
+        wardens.find(|pid| parent_of(*pid) == second.child.id()).expect("it is up before the command is to begin");
+    signal_pid(warden, Signal::STOP);
+    first.signal(Signal::TERM);
+    assert_eq!(first.end(), Some(0), "{:?}", first.seen);
+    second.line_with("leads billing");
+    second.signal(Signal::TERM);
+    assert_eq!(second.end(), Some(128 + 9), "{:?}", second.seen);
+    assert!(!is_alive(warden) && story.begun(1).await == [begun], "its command never began");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_stands_still_is_killed_in_time() {
     let story = Story::begin().await;
@@ -227,9 +245,10 @@ async fn a_tree_that_stood_still_as_a_whole_ends_as_soon_as_it_wakes() {
     let story = Story::begin().await;
     let (mut first, begun, _second) = story.a_tree_that_is_passed_over().await;
     let woken = Instant::now();
-    first.signal(Signal::CONT);
-    signal_pid(begun.warden, Signal::CONT);
+    // Whoever wakes ends those below it: they go on first, while there is somebody to signal.
     signal_pid(begun.command, Signal::CONT);
+    signal_pid(begun.warden, Signal::CONT);
+    first.signal(Signal::CONT);
     wait_for("its command to end", async || (!is_alive(begun.command)).then_some(())).await.expect("it ends");
     println!("its own command had ended {:?} after it went on", woken.elapsed());
     first.line_with("leads billing no more");
@@ -270,23 +289,55 @@ async fn processes_that_leave_the_group_of_a_command_end_with_it() {
     assert!(!is_alive(stray), "a process of its own session outlives the command");
 }
 
+impl Story {
+    /// The command line of one that starts a process of a session of its own, without parents, writes down that one's number and the
+    /// warden's, and waits.
+    fn work_that_hides(&self) -> [String; 3] {
+        let hide = format!("(setsid sh -c 'echo $$ > {}; exec sleep 600' &)", self.path("stray").display());
+        let script = format!("{hide}; echo $PPID > {}; sleep 600", self.path("warden").display());
+        ["sh".to_owned(), "-c".to_owned(), script]
+    }
+
+    /// The numbers of the one that hides and of the warden.
+    async fn hidden(&self) -> (u32, u32) {
+        let number = |name| std::fs::read_to_string(self.path(name)).ok()?.trim().parse::<u32>().ok();
+        let begun = wait_for("the command", async || Some((number("stray")?, number("warden")?))).await;
+        begun.expect("it begins")
+    }
+}
+
+/// Goal: a process of a session of its own, whose parents are gone, ends too when the warden is killed, before the election is
+/// released. Method: COMMAND starts one in that way and waits; a check of health runs beside it, and goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_hides_from_a_killed_warden_is_inherited_by_the_sidecar() {
+    let story = Story::begin().await;
+    let work = story.work_that_hides();
+    let healthy = ["--health-command", "true"];
+    let mut first = Running::start(&mut story.sidecar("a", &healthy, &work.each_ref().map(String::as_str)));
+    let (stray, warden) = story.hidden().await;
+    assert!(is_alive(stray));
+    let mut second = story.worker("b");
+    second.line_with("waits for its turn");
+    signal_pid(warden, Signal::KILL);
+    story.begun(1).await;
+    assert!(!is_alive(stray), "it outlives the leadership");
+    assert_eq!(first.end(), Some(125), "{:?}", first.seen);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_hides_from_a_killed_warden_is_found_in_its_control_group() {
-    // Goal: a process of a session of its own, whose parents are gone, ends too when the warden is killed. Method: COMMAND starts
-    // one in that way and waits; where this machine lets nobody make a control group, the level is refused with the remedy.
+    // Goal: the same, by the control group, which is gone afterwards. Method: as above; where this machine lets nobody make a control
+    // group, the level is refused with the remedy.
     let story = Story::begin().await;
-    let (stray, pids) = (story.path("stray"), story.path("pids"));
-    let hide = format!("(setsid sh -c 'echo $$ > {}; exec sleep 600' &)", stray.display());
-    let script = format!("{hide}; echo $PPID > {}; sleep 600", pids.display());
-    let mut first = Running::start(&mut story.sidecar("a", &["--contain", "cgroup"], &["sh", "-c", &script]));
-    let number = |path: &Path| std::fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
+    let work = story.work_that_hides();
+    let caged = ["--contain", "cgroup"];
+    let mut first = Running::start(&mut story.sidecar("a", &caged, &work.each_ref().map(String::as_str)));
     if !can_make_control_groups() {
         assert_eq!(first.end(), Some(2));
         assert!(first.seen.join("\n").contains("Delegate=yes"), "{:?}", first.seen);
         return;
     }
-    let begun = wait_for("the command", async || Some((number(&stray)?, number(&pids)?))).await;
-    let (stray, warden) = begun.expect("it begins");
+    let (stray, warden) = story.hidden().await;
     assert!(is_alive(stray));
     let group = std::fs::read_to_string(format!("/proc/{stray}/cgroup")).expect("it lives");
     signal_pid(warden, Signal::KILL);
@@ -320,12 +371,19 @@ fn can_make_namespaces() -> bool {
 
 /// A running process with this word on its command line.
 fn with_word(word: &str) -> Option<u32> {
+    numbers().find(|pid| words_of(*pid).any(|one| one == word))
+}
+
+/// The numbers of all processes.
+fn numbers() -> impl Iterator<Item = u32> {
     let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
-    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    numbers.find(|pid| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).any(|part| part == word.as_bytes())
-    })
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The command line of a process, word by word.
+fn words_of(pid: u32) -> impl Iterator<Item = String> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).split('\0').map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
 fn parent_of(pid: u32) -> u32 {

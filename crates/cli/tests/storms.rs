@@ -93,10 +93,14 @@ fn the_published_form_of_gmt2000_has_two_leaders_in_one_term() {
     assert!(said(&again).contains("one-leader-per-term"), "{}", said(&again));
     let healthy = hustings(&["play", path, "--protocol", "gmt2000"]);
     assert_eq!(healthy.status.code(), Some(2), "the safe form never goes there: {}", said(&healthy));
-    let arguments = ["simulate", "--protocol", "gmt2000", "--as-published", "--seed", "116", "--minutes", "1"];
-    let output = hustings(&arguments);
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains("one-leader-per-term"), "{}", said(&output));
+    // Which seed it is changes whenever the members' behaviour does; the first one is where it was last.
+    let found = (13..=400).find(|seed| {
+        let seed = seed.to_string();
+        let output =
+            hustings(&["simulate", "--protocol", "gmt2000", "--as-published", "--minutes", "1", "--seed", &seed]);
+        output.status.code() == Some(1) && said(&output).contains("one-leader-per-term")
+    });
+    assert!(found.is_some(), "388 seeds elect two leaders of one term nowhere");
 }
 
 #[test]

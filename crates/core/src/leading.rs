@@ -37,7 +37,7 @@ pub use hand_over::HandingOver;
 pub use history::History;
 pub use in_order::{Bounded, InOrder, Replicating};
 pub use node::{Node, RANK_STEP};
-pub use office::{Known, Office, Transfer};
+pub use office::{Asked, Known, Office, Transfer};
 pub use progress::{Pace, Portion, Progress, Window};
 pub use reads::{Reading, Reads};
 

@@ -10,7 +10,8 @@
 //! When one of the three is paused or killed, the two others end what runs: a sidecar that is stopped is not needed, a warden that
 //! is stopped is replaced by the sidecar at the deadline, and COMMAND dies with the warden, by the parent-death signal that the
 //! shim sets before it becomes COMMAND. In a control group ([`Cage`]) all that COMMAND has started is found also when its parents
-//! are gone; in a PID namespace ([`run_cell`]) the kernel ends it with the warden.
+//! are gone; in a PID namespace ([`run_cell`]) the kernel ends it with the warden. Without either, the sidecar inherits what a killed
+//! warden leaves behind ([`adopt_orphans`]), whatever group or session it is in, and ends it.
 //!
 //! What it cannot do: when all of them are frozen together (a virtual machine, a freezer), COMMAND may run on thawing until the
 //! timer of one of them does. Only the token closes that window.
@@ -24,7 +25,7 @@ mod warden;
 pub use cage::Cage;
 pub use cell::{CELL, run_cell, try_cell};
 pub use shim::{SHIM, run_shim};
-pub use tree::{end_descendants_of, end_group, is_group_gone};
+pub use tree::{adopt_orphans, end_descendants_of, end_group, end_orphans, is_group_gone, reap_orphans};
 pub use warden::{WARDEN, run_warden};
 
 use crate::clock::boot_micros;

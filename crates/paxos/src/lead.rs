@@ -126,9 +126,9 @@ impl Paxos {
         let heartbeat = Heartbeat { ballot: reign.ballot, counter: reign.counter };
         let (end, is_settled) = (reign.end, reign.stage == Stage::Leading);
         // Each heartbeat is a round; a read waits for the answers to one of them, and otherwise nobody does.
-        let round = if reign.office.reads.is_empty() { 0 } else { reign.counter };
+        let wanted = if reign.office.reads.is_empty() { 0 } else { reign.counter };
         let (stored, asks) = reign.office.peers.get_mut(&to).map_or((0, true), |peer| {
-            let asks = peer.asks(round, end, commit) || is_caretaker || !is_settled;
+            let asks = peer.asks(heartbeat.counter, wanted, end, commit) || is_caretaker || !is_settled;
             if asks && peer.mark.is_none() {
                 peer.mark = Some((heartbeat.counter, peer.next - 1));
             }

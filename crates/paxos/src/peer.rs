@@ -31,8 +31,8 @@ impl Peer {
 
     /// Whether the heartbeat that leaves now must ask it for an answer, as [`Known::asks`] says: always while something is under
     /// way, or while it has not said that it committed what the leader has.
-    pub fn asks(&mut self, round: u64, end: u64, commit: u64) -> bool {
-        let asks = self.known.asks(round, end);
+    pub fn asks(&mut self, counter: u64, wanted: u64, end: u64, commit: u64) -> bool {
+        let asks = self.known.asks(counter, wanted, end);
         asks || self.mark.is_some() || !self.inflight.is_empty() || self.committed < commit
     }
 

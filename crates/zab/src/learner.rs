@@ -90,7 +90,7 @@ impl Learner {
 
     /// Whether the ping that leaves now must ask it for an answer, as [`Known::asks`] says: always until it is in step.
     pub fn asks(&mut self, round: u64, last: u64) -> bool {
-        let asks = self.known.asks(round, last);
+        let asks = self.known.asks(round, round, last);
         asks || !self.is_synced() || self.fetching.is_some()
     }
 

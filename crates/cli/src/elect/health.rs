@@ -1,5 +1,6 @@
 //! Whether this process may lead, as a command and the callers of its socket say: [`keep`].
 
+use super::own::{Own, reap_orphans};
 use super::watchman::Board;
 use hustings_election::Office;
 use hustings_election::supervisor::end_group;
@@ -49,11 +50,12 @@ pub(crate) fn shell(command: &str) -> Command {
 
 /// Whether a command of [`shell`] ends well, in time. What does not is killed with all that it has started.
 pub(crate) async fn succeeds(command: &mut Command, within: Duration) -> bool {
-    let Ok(mut child) = command.spawn() else { return false };
-    let group = child.id().and_then(|pid| i32::try_from(pid).ok());
-    let ended = tokio::time::timeout(within, child.wait()).await;
+    // What earlier ones have left behind, and has ended since.
+    reap_orphans();
+    let Ok(mut own) = Own::start(command) else { return false };
+    let ended = tokio::time::timeout(within, own.child.wait()).await;
     if ended.is_err() {
-        group.into_iter().for_each(end_group);
+        own.number.and_then(|pid| i32::try_from(pid).ok()).into_iter().for_each(end_group);
     }
     matches!(ended, Ok(Ok(status)) if status.success())
 }

@@ -2,6 +2,7 @@
 
 mod health;
 mod notify;
+mod own;
 pub(crate) mod run;
 mod sidecar;
 pub(crate) mod verbs;

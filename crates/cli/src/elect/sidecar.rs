@@ -2,12 +2,13 @@
 
 use super::health::{self, shell, succeeds};
 use super::notify::{self, Notify, ReadyAs};
+use super::own::{Own, end_orphans};
 use super::watchman::{self, Board, Wish};
 use crate::exit::Code;
 use crate::logging::say;
 use anyhow::{Context, Result};
 use hustings_election::supervisor::{
-    CELL, Cage, Say, Start, Tell, Times, WARDEN, end_descendants_of, end_group, is_group_gone,
+    CELL, Cage, Say, Start, Tell, Times, WARDEN, adopt_orphans, end_descendants_of, end_group, is_group_gone,
 };
 use hustings_election::{CampaignError, Change, Election, Leadership, Named, Office, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,15 +18,15 @@ use std::io::IsTerminal as _;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Time that the warden may take to come up.
+/// Time that the warden may take to come up, and to start the command.
 const WARDEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two messages to the warden that the belief lasts longer.
 const TELL_EVERY: Duration = Duration::from_millis(200);
@@ -87,7 +88,7 @@ enum End {
 
 /// The process that ends the command in time.
 struct Warden {
-    process: Child,
+    process: Own,
     lines: Lines<BufReader<OwnedReadHalf>>,
     writing: OwnedWriteHalf,
     /// Cage of the command's processes, once it runs.
@@ -108,7 +109,7 @@ impl Warden {
         let binary = std::env::current_exe().context("this program's own file")?;
         let is_first = containment == Containment::Namespace;
         let verb = if is_first { CELL } else { WARDEN };
-        let process = Command::new(binary).arg(verb).arg(&path).spawn().context("the warden cannot be started")?;
+        let process = Own::start(Command::new(binary).arg(verb).arg(&path)).context("the warden cannot be started")?;
         let accepted = tokio::time::timeout(WARDEN_TIMEOUT, listener.accept()).await.context("the warden is silent")?;
         let stream = accepted?.0;
         let cell =
@@ -147,10 +148,10 @@ impl Warden {
 
     /// Kills what the warden has started, and the warden with it; what may not be killed is waited for later.
     fn replace(&mut self, group: i32) {
-        self.foreign.extend(self.process.id().into_iter().flat_map(end_descendants_of));
+        self.foreign.extend(self.process.child.id().into_iter().flat_map(end_descendants_of));
         self.end(group);
         // One that is gone needs no signal.
-        let _ = self.process.start_kill();
+        let _ = self.process.child.start_kill();
     }
 
     /// Kills what is left of the command.
@@ -169,14 +170,14 @@ impl Warden {
 #[derive(Default)]
 struct Unkillable {
     /// The first look at it.
-    since: Option<std::time::Instant>,
+    since: Option<Instant>,
     is_told: bool,
 }
 
 impl Unkillable {
     /// It lives still; tells it once.
     fn look(&mut self) {
-        let since = self.since.get_or_insert_with(std::time::Instant::now);
+        let since = self.since.get_or_insert_with(Instant::now);
         if since.elapsed() > UNKILLABLE_AFTER && !std::mem::replace(&mut self.is_told, true) {
             say(format_args!(
                 "the command cannot be killed (does it wait for a disk, or has it become another user?): \
@@ -268,6 +269,7 @@ impl Signals {
 impl Sidecar {
     /// Runs the command whenever this process leads; gives the exit code, once nothing of it stands in the store any more.
     pub(crate) async fn run(self) -> Result<u8> {
+        adopt_orphans().context("this process cannot become the reaper of its command")?;
         let election = self.election.clone();
         let notify = Arc::new(Notify::new(election.name(), self.ready_as));
         let watch = tokio::spawn(notify::keep_watch());
@@ -379,7 +381,7 @@ impl Sidecar {
         if warden.say(&start).await.is_err() {
             return Ok(End::NoWarden("the warden was gone before the command began".to_owned()));
         }
-        let mut group = 0;
+        let (mut group, mut begun) = (0, Instant::now());
         let mut tick = tokio::time::interval(TELL_EVERY);
         let mut unkillable = Unkillable::default();
         board.leads(leadership);
@@ -397,7 +399,7 @@ impl Sidecar {
                         return Ok(End::Command(Code::NotExecutable.number()));
                     }
                     Ok(Tell::Ended { code }) => {
-                        let _ = warden.process.wait().await;
+                        let _ = warden.process.child.wait().await;
                         let is_over = times.is_stop_due();
                         if stopping.is_none() && code != 0 && *restarts > 0 && leadership.is_leader() && !is_over {
                             *restarts -= 1;
@@ -409,7 +411,7 @@ impl Sidecar {
                             if times.is_stop_due() {
                                 return Ok(End::Lost("the store was silent while the command was to start again".to_owned()));
                             }
-                            (group, unkillable) = (0, Unkillable::default());
+                            (group, begun, unkillable) = (0, Instant::now(), Unkillable::default());
                             let again = self.start(leadership, token, times, &warden.cage);
                             // One that is gone is heard.
                             let _ = warden.say(&again).await;
@@ -431,13 +433,20 @@ impl Sidecar {
                         times = now;
                         warden.say(&Say::Times(times)).await.unwrap_or_default();
                     }
-                    if times.until_kill().is_zero() && group != 0 && !warden.has_ended(group) {
+                    // Before its start was told the command may run or not: who knows is the warden.
+                    let is_left = if group == 0 { !is_replaced } else { !warden.has_ended(group) };
+                    if times.until_kill().is_zero() && is_left {
                         // The warden should have done it by now: it stands still, and goes with the rest.
                         warden.replace(group);
                         is_replaced = true;
                     }
                     if group != 0 && times.until_kill().is_zero() {
                         unkillable.look();
+                    }
+                    if group == 0 && !is_replaced && begun.elapsed() > WARDEN_TIMEOUT {
+                        self.end_without_warden(group, warden, unkillable).await;
+                        let waited = WARDEN_TIMEOUT.as_secs();
+                        return Ok(End::NoWarden(format!("the warden has not started the command for {waited} s")));
                     }
                 }
                 (loss, left) = leadership.stop(), if stopping.is_none() => {
@@ -468,7 +477,7 @@ impl Sidecar {
     async fn stop(&self, warden: &mut Warden, board: &Board, left: Duration) -> Duration {
         let mut left = left.min(self.stop_grace);
         if let Some(command) = &self.pre_stop {
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             if !succeeds(&mut board.told_to(shell(command)), left / 2).await {
                 say(format_args!("the pre-stop command failed, or took too long"));
             }
@@ -500,10 +509,11 @@ impl Sidecar {
     }
 
     /// Ends what the command started after the warden is gone: the kernel has killed the command with it, everything else is killed here.
+    /// The warden's orphans are this process's by now, also those of a command whose group it had no time to tell.
     async fn end_without_warden(&self, group: i32, warden: &mut Warden, mut unkillable: Unkillable) {
         warden.replace(group);
-        let _ = warden.process.wait().await;
-        while group != 0 && !warden.has_ended(group) {
+        let _ = warden.process.child.wait().await;
+        while !end_orphans() || !warden.has_ended(group) {
             warden.end(group);
             unkillable.look();
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -4,7 +4,7 @@
 //! term is committed, because before that it does not know which changes of others are still to come. Sources: RM-1 to
 //! RM-9; `docs/adr/0001`.
 
-use super::{HandingOver, Haste, Leads, Reading};
+use super::{HandingOver, Haste, Known, Leads, Reading};
 use crate::laboratory::Defect;
 use crate::{
     Change, Effects, Entry, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Priority, Reason, Refusal,
@@ -76,15 +76,19 @@ pub trait Adopting: Leads {
         self.confirm_reads(out);
     }
 
-    /// A learner that asked for a vote gets it once it has caught up (MB-06).
+    /// A learner that asked for a vote gets it once it has caught up (MB-06), if it lives as far as the leader can know: as a voter that is
+    /// dead it would make the quorum larger, and perhaps too large for those who live.
     fn promote_if_ready(&mut self, peer: NodeId, out: &mut Effects<Self>) {
         let (node, is_settled) = (self.node(), self.is_settled());
         let Some(office) = self.office() else { return };
         let Some(member) = node.membership.members.get(&peer) else { return };
         let waits = member.wants_vote && node.membership.is_learner(peer) && !node.membership.is_joint();
         let wanted = office.first_own.max(node.commit.min(office.end_at_check));
-        let is_ready =
-            office.peers.get(&peer).is_some_and(|peer| Self::is_in_sync(peer) && peer.as_ref().stored >= wanted);
+        let is_alive = |known: &Known| (known.is_active || known.ready_checks > 0) && !node.links_down.contains(&peer);
+        let is_ready = office
+            .peers
+            .get(&peer)
+            .is_some_and(|peer| Self::is_in_sync(peer) && peer.as_ref().stored >= wanted && is_alive(peer.as_ref()));
         let may_change = office.pending_change <= node.commit && is_settled;
         if waits && is_ready && may_change && office.transfer.is_none() {
             let described = Member { wants_vote: false, ..member.clone() };

@@ -5,8 +5,20 @@ use crate::{Log, NodeId, Priority, Reason};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Unanswered questions that are counted: a follower with this many is far, however many more there are.
-const UNANSWERED_MAX: u8 = 8;
+/// Quorum checks in a row that must find a follower near before it is asked less often: a single one may be deceived by a pause of
+/// the leader, which finds the answers of a far one there when it goes on.
+const NEAR_CHECKS: u8 = 2;
+
+/// What a leader has asked a follower since the last quorum check.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Asked {
+    /// Nothing yet.
+    NotYet,
+    /// One heartbeat of this number.
+    Once(u64),
+    /// More, or something that cannot be told from what was asked before: this check says nothing of how far it is.
+    More,
+}
 
 /// A leader's knowledge of a follower, however it sends to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -15,12 +27,11 @@ pub struct Known {
     pub stored: u64,
     /// Whether it was heard since the last quorum check.
     pub is_active: bool,
-    /// Whether a heartbeat has asked it for an answer since then.
-    pub was_asked: bool,
-    /// Heartbeats that asked it and are not answered yet, at most eight of them; those of a check in which nothing was heard are
-    /// taken for lost.
-    pub unanswered: u8,
-    /// The highest round of reads that it confirmed.
+    /// What it was asked since then.
+    pub asked: Asked,
+    /// Quorum checks in a row, two at most, whose first question it answered before the next heartbeat left.
+    pub near_checks: u8,
+    /// The highest round that it confirmed: a number of the leader's, which heartbeats carry and answers repeat.
     pub round: u64,
     /// The priority that it reported, [`Priority::Normal`] until then.
     pub priority: Priority,
@@ -37,8 +48,8 @@ impl Default for Known {
         Known {
             stored: 0,
             is_active: true,
-            was_asked: false,
-            unanswered: 0,
+            asked: Asked::More,
+            near_checks: 0,
             round: 0,
             priority: Priority::Normal,
             has_said: false,
@@ -51,27 +62,34 @@ impl Known {
     /// It answered a heartbeat of `round`; `highest` is the newest that was asked for.
     pub fn on_heard(&mut self, round: u64, highest: u64, priority: Priority) {
         self.is_active = true;
-        self.unanswered = self.unanswered.saturating_sub(1);
         self.on_said(priority);
         self.round = self.round.max(round.min(highest));
     }
 
-    /// Whether the heartbeat that leaves now must ask it for an answer; `round` is the newest that was asked for, and `last` the
-    /// end of the leader's log.
+    /// Whether the heartbeat that leaves now must ask it for an answer. It carries `number`, which is higher in each quorum check than
+    /// in all before; `wanted` is the newest round that somebody waits for, and `last` the end of the leader's log.
     ///
     /// An idle follower that is near is asked once between two quorum checks: the checks need to hear it, and nobody else needs an
     /// answer. The first heartbeat after a check asks even one that was heard since, for what was heard may have been long on its
-    /// way, and the next check would find nothing. One that is behind, or that reads wait for, is asked every time; so is one that
+    /// way, and the next check would find nothing. One that is behind, or that somebody waits for, is asked every time; so is one that
     /// is far, whose answer does not come before the next heartbeat: a single question would leave too little of the time between
-    /// two checks for its way, and for a pause of that follower.
-    pub fn asks(&mut self, round: u64, last: u64) -> bool {
-        let is_near = self.unanswered == 0;
-        let is_idle = self.is_active && self.has_said && self.round >= round && self.stored >= last;
-        let asks = !(std::mem::replace(&mut self.was_asked, true) && is_idle && is_near);
-        if asks {
-            self.unanswered = (self.unanswered + 1).min(UNANSWERED_MAX);
-        }
-        asks
+    /// two checks for its way, and for a pause of that follower. Which question was answered its number says: to count questions and
+    /// answers would not, for answers come late, twice, and to questions that were taken for lost.
+    pub fn asks(&mut self, number: u64, wanted: u64, last: u64) -> bool {
+        self.asked = match self.asked {
+            Asked::NotYet => {
+                self.asked = Asked::Once(number);
+                return true;
+            }
+            Asked::Once(first) => {
+                let is_answered = self.round >= first;
+                self.near_checks = if is_answered { (self.near_checks + 1).min(NEAR_CHECKS) } else { 0 };
+                Asked::More
+            }
+            Asked::More => Asked::More,
+        };
+        let is_idle = self.is_active && self.has_said && self.round >= wanted && self.stored >= last;
+        !(is_idle && self.near_checks == NEAR_CHECKS)
     }
 
     /// It said how much it should lead.
@@ -83,10 +101,7 @@ impl Known {
     pub fn end_check(&mut self, keeps_up: bool) -> bool {
         let is_ready = self.is_active && keeps_up;
         self.ready_checks = if is_ready { self.ready_checks.saturating_add(1) } else { 0 };
-        self.was_asked = false;
-        if !self.is_active {
-            self.unanswered = 0;
-        }
+        self.asked = Asked::NotYet;
         std::mem::take(&mut self.is_active)
     }
 }
@@ -174,7 +189,10 @@ impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
     }
 
     /// Ends a quorum check and begins the next; the log ends at `last` now. Gives the index that a follower which keeps up stores by now.
+    ///
+    /// What is asked from here on has a number of its own, so that no answer to an earlier question is taken for one to it.
     pub fn begin_check(&mut self, last: u64) -> u64 {
+        self.reads.begin_round();
         std::mem::replace(&mut self.end_at_check, last)
     }
 

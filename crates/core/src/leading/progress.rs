@@ -163,7 +163,7 @@ impl Progress {
 
     /// Whether the heartbeat that leaves now must ask it for an answer, as [`Known::asks`] says: always while it is out of step.
     pub fn asks(&mut self, round: u64, last: u64) -> bool {
-        let asks = self.known.asks(round, last);
+        let asks = self.known.asks(round, round, last);
         asks || !matches!(self.pace, Pace::Flow(_))
     }
 

@@ -25,9 +25,14 @@ impl Reads {
         self.round
     }
 
+    /// What heartbeats ask from here on is a round of its own.
+    pub fn begin_round(&mut self) {
+        self.round += 1;
+    }
+
     /// A read that came when `commit` was committed; it waits for a round of its own.
     pub fn ask(&mut self, ticket: Ticket, commit: u64) {
-        self.round += 1;
+        self.begin_round();
         self.ask_in(self.round, ticket, commit);
     }
 

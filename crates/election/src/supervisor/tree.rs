@@ -2,9 +2,10 @@
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
-    test_kill_process_group, wait,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
+    set_child_subreaper, test_kill_process_group, wait, waitpid,
 };
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -63,6 +64,57 @@ pub(super) fn reap(reaped: &mut impl FnMut(Pid, u8)) -> bool {
     }
 }
 
+/// Makes this process the reaper of what its descendants leave behind when they end: such an orphan becomes its child.
+///
+/// # Errors
+/// What the kernel says.
+pub fn adopt_orphans() -> std::io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Takes in all orphans of this process that have ended: children that are not its own, which others wait for.
+pub fn reap_orphans(is_own: impl Fn(u32) -> bool) {
+    for pid in children_of(getpid()) {
+        if !is_own(pid.as_raw_nonzero().get().cast_unsigned()) {
+            // One that runs stays, and one that somebody else has taken in is nobody's child any more.
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+    }
+}
+
+/// Kills and takes in all orphans of this process, and all that descends from them; says whether none was there any more.
+///
+/// Beside the kernel's list of children, which may leave one out while others end, it looks at all processes for their parent.
+pub fn end_orphans(is_own: impl Fn(u32) -> bool) -> bool {
+    let me = getpid();
+    let found: BTreeSet<i32> =
+        children_of(me).into_iter().map(|pid| pid.as_raw_nonzero().get()).chain(children_by_look(me)).collect();
+    let orphans: Vec<Pid> =
+        found.into_iter().filter(|pid| !is_own(pid.cast_unsigned())).filter_map(Pid::from_raw).collect();
+    for orphan in &orphans {
+        // What descends from it becomes an orphan, too, as soon as its parent has ended.
+        for pid in descendants_of(*orphan).into_iter().chain([*orphan]) {
+            // One that has ended needs no signal. One that may not be killed is waited for: it is there at the next look.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let _ = waitpid(Some(*orphan), WaitOptions::NOHANG);
+    }
+    orphans.is_empty()
+}
+
+/// The children of a process, as each process names its parent.
+fn children_by_look(parent: Pid) -> Vec<i32> {
+    let parent = parent.as_raw_nonzero().get();
+    let is_child = |pid: &i32| stat_of(&format!("/proc/{pid}/stat")).is_some_and(|stat| stat.parent == parent);
+    processes().filter(is_child).collect()
+}
+
+/// The numbers of all processes that can be seen.
+fn processes() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// Kills all descendants of another process, as far as they can be seen. Gives a pidfd of each that this process may not kill,
 /// because it has become another user's.
 pub fn end_descendants_of(process: u32) -> Vec<OwnedFd> {
@@ -92,11 +144,9 @@ pub fn is_group_gone(group: i32) -> bool {
 
 /// Whether a thread of this process group, which the kernel knows, lives; true as well where that cannot be seen.
 fn acts(group: i32) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
-    let numbers = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let is_member = |process: &i32| state_of(&format!("/proc/{process}/stat")).is_some_and(|(_, of)| of == group);
-    let members: Vec<i32> = numbers.filter(is_member).collect();
-    // A /proc that is mounted with hidepid shows nobody of another user's group.
+    let is_member = |process: &i32| stat_of(&format!("/proc/{process}/stat")).is_some_and(|stat| stat.group == group);
+    let members: Vec<i32> = processes().filter(is_member).collect();
+    // A /proc that cannot be read, or is mounted with hidepid, shows nobody of another user's group.
     members.is_empty() || members.into_iter().any(has_living_thread)
 }
 
@@ -105,18 +155,24 @@ fn has_living_thread(process: i32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{process}/task"));
     threads.is_ok_and(|threads| {
         let mut stats = threads.flatten().map(|thread| thread.path().join("stat").display().to_string());
-        stats.any(|stat| state_of(&stat).is_some_and(|(is_alive, _)| is_alive))
+        stats.any(|stat| stat_of(&stat).is_some_and(|stat| stat.is_alive))
     })
 }
 
-/// Whether a process or thread lives, and its group; nothing if it is gone.
-fn state_of(stat: &str) -> Option<(bool, i32)> {
-    let text = std::fs::read_to_string(stat).ok()?;
+/// What the kernel tells of a process or thread.
+struct Stat {
+    is_alive: bool,
+    parent: i32,
+    group: i32,
+}
+
+/// Nothing if it is gone.
+fn stat_of(path: &str) -> Option<Stat> {
+    let text = std::fs::read_to_string(path).ok()?;
     // Its name may hold anything, a bracket too.
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    let group = fields.nth(1)?.parse().ok()?;
-    Some((!matches!(state, "Z" | "X" | "x"), group))
+    let is_alive = !matches!(fields.next()?, "Z" | "X" | "x");
+    Some(Stat { is_alive, parent: fields.next()?.parse().ok()?, group: fields.next()?.parse().ok()? })
 }
 
 #[cfg(test)]
