@@ -6,7 +6,7 @@ use super::own::{Own, end_orphans};
 use super::watchman::{self, Board, Wish};
 use crate::exit::Code;
 use crate::logging::say;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hustings_election::supervisor::{
     CELL, Cage, Say, Start, Tell, Times, WARDEN, adopt_orphans, end_descendants_of, end_group, is_group_gone,
 };
@@ -34,6 +34,8 @@ const TELL_EVERY: Duration = Duration::from_millis(200);
 const UNKILLABLE_AFTER: Duration = Duration::from_secs(2);
 /// Time that the warden has for killing what did not stop, before the sidecar does it.
 const WARDEN_DELAY: Duration = Duration::from_millis(100);
+/// Lines that wait for a warden which does not read.
+const LINES_MAX: usize = 64;
 /// Exit code of a command that was killed.
 const KILLED: u8 = 128 + 9;
 
@@ -90,7 +92,8 @@ enum End {
 struct Warden {
     process: Own,
     lines: Lines<BufReader<OwnedReadHalf>>,
-    writing: OwnedWriteHalf,
+    /// Lines for it, which a task of its own writes: one that stands still holds nobody up.
+    writing: mpsc::Sender<String>,
     /// Cage of the command's processes, once it runs.
     cage: Option<Cage>,
     /// The first process of the namespace that the command runs in, if it has one. Process numbers that the warden tells are
@@ -109,23 +112,30 @@ impl Warden {
         let binary = std::env::current_exe().context("this program's own file")?;
         let is_first = containment == Containment::Namespace;
         let verb = if is_first { CELL } else { WARDEN };
-        let process = Own::start(Command::new(binary).arg(verb).arg(&path)).context("the warden cannot be started")?;
-        let accepted = tokio::time::timeout(WARDEN_TIMEOUT, listener.accept()).await.context("the warden is silent")?;
+        let mut command = Command::new(binary);
+        command.arg(verb).arg(&path).kill_on_drop(true);
+        let mut process = Own::start(&mut command).context("the warden cannot be started")?;
+        let accepted = tokio::select! {
+            accepted = tokio::time::timeout(WARDEN_TIMEOUT, listener.accept()) => accepted.context("the warden is silent")?,
+            ended = process.child.wait() => bail!("the warden has ended at its start: {}", ended?),
+        };
         let stream = accepted?.0;
         let cell =
             is_first.then(|| pidfd_of(&stream)).transpose().context("the warden of a namespace has no number")?;
         let (reading, writing) = stream.into_split();
+        let (sender, lines_to_write) = mpsc::channel(LINES_MAX);
+        tokio::spawn(write(writing, lines_to_write));
         // Both ends are there: the socket's name is not needed any more, and a killed sidecar would leave it behind.
         directory.close().context("the warden's socket cannot be removed")?;
         let lines = BufReader::new(reading).lines();
-        Ok(Warden { process, lines, writing, cage: None, cell, foreign: Vec::new() })
+        Ok(Warden { process, lines, writing: sender, cage: None, cell, foreign: Vec::new() })
     }
 
-    async fn say(&mut self, say: &Say) -> Result<()> {
-        let mut line = serde_json::to_string(say)?;
+    /// Tells it something, and does not wait; says whether it may hear of it: it is there, and not so many lines wait for it.
+    fn say(&self, say: &Say) -> bool {
+        let mut line = serde_json::to_string(say).expect("plain values are JSON");
         line.push('\n');
-        self.writing.write_all(line.as_bytes()).await?;
-        Ok(())
+        self.writing.try_send(line).is_ok()
     }
 
     /// The warden's next message; an error when it is gone.
@@ -163,6 +173,15 @@ impl Warden {
         }
         end_group(group);
         self.cage.iter().for_each(Cage::kill);
+    }
+}
+
+/// Writes lines until nobody has any more, or nobody reads.
+async fn write(mut socket: OwnedWriteHalf, mut lines: mpsc::Receiver<String>) {
+    while let Some(line) = lines.recv().await {
+        if socket.write_all(line.as_bytes()).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -292,7 +311,13 @@ impl Sidecar {
         tokio::spawn(health::keep(office.clone(), self.health_command.clone(), board.clone()));
         loop {
             // A warden that is up already costs no time at the turn.
-            let mut warden = Warden::start(self.containment).await?;
+            let mut warden = tokio::select! {
+                started = Warden::start(self.containment) => started?,
+                name = signals.end() => {
+                    say(format_args!("{name} before it stood for election: leaves"));
+                    return Ok(0);
+                }
+            };
             let campaign = campaign(&office, &board);
             let leadership = tokio::select! {
                 won = campaign => won?,
@@ -378,10 +403,12 @@ impl Sidecar {
         warden.cage = has_cage.then(Cage::new).transpose().context("no control group for the command")?;
         let start = self.start(leadership, token, times, &warden.cage);
         say(format_args!("leads {}, token {token}", self.election.name()));
-        if warden.say(&start).await.is_err() {
+        if !warden.say(&start) {
             return Ok(End::NoWarden("the warden was gone before the command began".to_owned()));
         }
         let (mut group, mut begun) = (0, Instant::now());
+        // The moments that the warden goes by, as far as it has said; one question after the other.
+        let (mut noted, mut is_noting) = (times, false);
         let mut tick = tokio::time::interval(TELL_EVERY);
         let mut unkillable = Unkillable::default();
         board.leads(leadership);
@@ -389,23 +416,28 @@ impl Sidecar {
         let mut stopping: Option<(String, bool)> = None;
         // Whether this process has ended the warden, and the command with it.
         let mut is_replaced = false;
+        let is_silent = |noted: Times, times: Times| noted.until_kill().is_zero() && !times.until_kill().is_zero();
         loop {
             tokio::select! {
                 heard = warden.hear() => match heard {
                     Ok(Tell::Started { group: started }) => group = started,
-                    Ok(Tell::Noted(_)) => {}
+                    Ok(Tell::Noted(heard)) => (noted, is_noting) = (heard, false),
                     Ok(Tell::Failed { why }) => {
                         say(format_args!("the command cannot be started: {why}"));
                         return Ok(End::Command(Code::NotExecutable.number()));
                     }
                     Ok(Tell::Ended { code }) => {
-                        let _ = warden.process.child.wait().await;
+                        // It has nothing left to do, and need not be waited for.
+                        let _ = warden.process.child.kill().await;
                         let is_over = times.is_stop_due();
                         if stopping.is_none() && code != 0 && *restarts > 0 && leadership.is_leader() && !is_over {
                             *restarts -= 1;
                             say(format_args!("the command ended with status {code}: starts it again ({restarts} left)"));
                             let cage = warden.cage.take();
-                            *warden = Warden::start(self.containment).await?;
+                            *warden = tokio::select! {
+                                started = Warden::start(self.containment) => started?,
+                                _ = signals.end() => return Ok(End::Told(code)),
+                            };
                             warden.cage = cage;
                             times = self.times(leadership);
                             if times.is_stop_due() {
@@ -413,14 +445,18 @@ impl Sidecar {
                             }
                             (group, begun, unkillable) = (0, Instant::now(), Unkillable::default());
                             let again = self.start(leadership, token, times, &warden.cage);
+                            (noted, is_noting) = (times, false);
                             // One that is gone is heard.
-                            let _ = warden.say(&again).await;
+                            let _ = warden.say(&again);
                             continue;
                         }
                         return Ok(self.on_command_ended(code, stopping, leadership, is_over).await);
                     }
                     Err(error) => {
                         self.end_without_warden(group, warden, unkillable).await;
+                        if is_replaced && stopping.is_none() && is_silent(noted, times) && leadership.is_leader() {
+                            return Ok(End::NoWarden("the warden stood still".to_owned()));
+                        }
                         if is_replaced {
                             return Ok(self.on_command_ended(KILLED, stopping, leadership, times.is_stop_due()).await);
                         }
@@ -431,11 +467,16 @@ impl Sidecar {
                     let now = self.times(leadership);
                     if stopping.is_none() && leadership.is_leader() && now.kill_micros > times.kill_micros + 1_000 {
                         times = now;
-                        warden.say(&Say::Times(times)).await.unwrap_or_default();
+                    }
+                    if stopping.is_none() && times != noted && !is_noting {
+                        is_noting = warden.say(&Say::Times(times));
                     }
                     // Before its start was told the command may run or not: who knows is the warden.
-                    let is_left = if group == 0 { !is_replaced } else { !warden.has_ended(group) };
-                    if times.until_kill().is_zero() && is_left {
+                    let is_left = || if group == 0 { !is_replaced } else { !warden.has_ended(group) };
+                    // One that has not noted later moments by the time of its own stands still. Should this process do so, too, nobody would
+                    // end the command in time.
+                    let is_due = times.until_kill().is_zero() || is_silent(noted, times);
+                    if is_due && is_left() {
                         // The warden should have done it by now: it stands still, and goes with the rest.
                         warden.replace(group);
                         is_replaced = true;
@@ -461,7 +502,11 @@ impl Sidecar {
                         stopping = Some((name.to_owned(), true));
                     }
                     // A warden that is gone is heard.
-                    Signalled::Relay(number) => warden.say(&Say::Signal(number)).await.unwrap_or_default(),
+                    Signalled::Relay(number) => {
+                        if !warden.say(&Say::Signal(number)) {
+                            say(format_args!("signal {number} is not passed on: the warden does not read"));
+                        }
+                    }
                 },
                 // The tenure is told to stop, and that is heard here.
                 Some(wish) = wishes.recv() => match wish.to {
@@ -485,7 +530,7 @@ impl Sidecar {
         }
         let grace_micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
         // A warden that is gone is seen by who reads.
-        let _ = warden.say(&Say::Stop { grace_micros }).await;
+        let _ = warden.say(&Say::Stop { grace_micros });
         left
     }
 

@@ -5,12 +5,13 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open, pidfd_send_signal,
     set_child_subreaper, test_kill_process_group, wait, waitpid,
 };
-use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// Pause between two looks at processes that do not end at once.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
+/// Looks at orphans without a pause: those that fork quickly end within a few, and one that cannot be killed costs no more than these.
+const QUICK_ROUNDS: u32 = 100;
 
 /// The children of a process, as the kernel lists them.
 fn children_of(pid: Pid) -> Vec<Pid> {
@@ -82,31 +83,43 @@ pub fn reap_orphans(is_own: impl Fn(u32) -> bool) {
     }
 }
 
-/// Kills and takes in all orphans of this process, and all that descends from them; says whether none was there any more.
+/// Kills and takes in all orphans of this process; says whether none was there any more. What descends from them becomes its child
+/// as they end, and goes the same way.
 ///
-/// Beside the kernel's list of children, which may leave one out while others end, it looks at all processes for their parent.
+/// Those that fork quickly are met quickly: the kernel's list of children is asked again as long as it has one. It may leave one out
+/// while others end, so in the end all processes are asked for their parent.
 pub fn end_orphans(is_own: impl Fn(u32) -> bool) -> bool {
     let me = getpid();
-    let found: BTreeSet<i32> =
-        children_of(me).into_iter().map(|pid| pid.as_raw_nonzero().get()).chain(children_by_look(me)).collect();
-    let orphans: Vec<Pid> =
-        found.into_iter().filter(|pid| !is_own(pid.cast_unsigned())).filter_map(Pid::from_raw).collect();
-    for orphan in &orphans {
-        // What descends from it becomes an orphan, too, as soon as its parent has ended.
-        for pid in descendants_of(*orphan).into_iter().chain([*orphan]) {
-            // One that has ended needs no signal. One that may not be killed is waited for: it is there at the next look.
-            let _ = kill_process(pid, Signal::KILL);
+    let orphans_of = |found: Vec<Pid>| -> Vec<Pid> {
+        found.into_iter().filter(|pid| !is_own(pid.as_raw_nonzero().get().cast_unsigned())).collect()
+    };
+    for _ in 0..QUICK_ROUNDS {
+        let mut orphans = orphans_of(children_of(me));
+        if orphans.is_empty() {
+            orphans = orphans_of(children_by_look(me));
         }
-        let _ = waitpid(Some(*orphan), WaitOptions::NOHANG);
+        if orphans.is_empty() {
+            return true;
+        }
+        for orphan in orphans {
+            if kill_process(orphan, Signal::KILL) == Err(Errno::PERM) {
+                // It is another user's by now, and waited for; what it has started may be this one's.
+                for pid in descendants_of(orphan) {
+                    // One that has ended needs no signal.
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+            }
+            let _ = waitpid(Some(orphan), WaitOptions::NOHANG);
+        }
     }
-    orphans.is_empty()
+    false
 }
 
 /// The children of a process, as each process names its parent.
-fn children_by_look(parent: Pid) -> Vec<i32> {
+fn children_by_look(parent: Pid) -> Vec<Pid> {
     let parent = parent.as_raw_nonzero().get();
     let is_child = |pid: &i32| stat_of(&format!("/proc/{pid}/stat")).is_some_and(|stat| stat.parent == parent);
-    processes().filter(is_child).collect()
+    processes().filter(is_child).filter_map(Pid::from_raw).collect()
 }
 
 /// The numbers of all processes that can be seen.
