@@ -309,12 +309,12 @@ async fn processes_that_leave_the_group_of_a_command_end_with_it() {
 }
 
 impl Story {
-    /// The command line of one that starts a process of a session of its own, without parents, writes down that one's number and the
+    /// A sidecar whose command starts a process of a session of its own, without parents, writes down that one's number and the
     /// warden's, and waits.
-    fn work_that_hides(&self) -> [String; 3] {
+    fn one_that_hides(&self, options: &[&str]) -> Running {
         let hide = format!("(setsid sh -c 'echo $$ > {}; exec sleep 600' &)", self.path("stray").display());
         let script = format!("{hide}; echo $PPID > {}; sleep 600", self.path("warden").display());
-        ["sh".to_owned(), "-c".to_owned(), script]
+        Running::start(&mut self.sidecar("a", options, &["sh", "-c", &script]))
     }
 
     /// The numbers of the one that hides and of the warden.
@@ -330,9 +330,7 @@ impl Story {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_hides_from_a_killed_warden_is_inherited_by_the_sidecar() {
     let story = Story::begin().await;
-    let work = story.work_that_hides();
-    let healthy = ["--health-command", "true"];
-    let mut first = Running::start(&mut story.sidecar("a", &healthy, &work.each_ref().map(String::as_str)));
+    let mut first = story.one_that_hides(&["--health-command", "true"]);
     let (stray, warden) = story.hidden().await;
     assert!(is_alive(stray));
     let mut second = story.worker("b");
@@ -348,9 +346,7 @@ async fn what_hides_from_a_killed_warden_is_found_in_its_control_group() {
     // Goal: the same, by the control group, which is gone afterwards. Method: as above; where this machine lets nobody make a control
     // group, the level is refused with the remedy.
     let story = Story::begin().await;
-    let work = story.work_that_hides();
-    let caged = ["--contain", "cgroup"];
-    let mut first = Running::start(&mut story.sidecar("a", &caged, &work.each_ref().map(String::as_str)));
+    let mut first = story.one_that_hides(&["--contain", "cgroup"]);
     if !can_make_control_groups() {
         assert_eq!(first.end(), Some(2));
         assert!(first.seen.join("\n").contains("Delegate=yes"), "{:?}", first.seen);

@@ -75,12 +75,15 @@ pub fn adopt_orphans() -> std::io::Result<()> {
 
 /// Takes in all orphans of this process that have ended: children that are not its own, which others wait for.
 pub fn reap_orphans(is_own: impl Fn(u32) -> bool) {
-    for pid in children_of(getpid()) {
-        if !is_own(pid.as_raw_nonzero().get().cast_unsigned()) {
-            // One that runs stays, and one that somebody else has taken in is nobody's child any more.
-            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
-        }
+    for orphan in orphans_of(children_of(getpid()), &is_own) {
+        // One that runs stays, and one that somebody else has taken in is nobody's child any more.
+        let _ = waitpid(Some(orphan), WaitOptions::NOHANG);
     }
+}
+
+/// Those of this process's children that are not its own.
+fn orphans_of(children: Vec<Pid>, is_own: &impl Fn(u32) -> bool) -> Vec<Pid> {
+    children.into_iter().filter(|pid| !is_own(pid.as_raw_nonzero().get().cast_unsigned())).collect()
 }
 
 /// Kills and takes in all orphans of this process; says whether none was there any more. What descends from them becomes its child
@@ -90,13 +93,10 @@ pub fn reap_orphans(is_own: impl Fn(u32) -> bool) {
 /// while others end, so in the end all processes are asked for their parent.
 pub fn end_orphans(is_own: impl Fn(u32) -> bool) -> bool {
     let me = getpid();
-    let orphans_of = |found: Vec<Pid>| -> Vec<Pid> {
-        found.into_iter().filter(|pid| !is_own(pid.as_raw_nonzero().get().cast_unsigned())).collect()
-    };
     for _ in 0..QUICK_ROUNDS {
-        let mut orphans = orphans_of(children_of(me));
+        let mut orphans = orphans_of(children_of(me), &is_own);
         if orphans.is_empty() {
-            orphans = orphans_of(children_by_look(me));
+            orphans = orphans_of(children_by_look(me), &is_own);
         }
         if orphans.is_empty() {
             return true;

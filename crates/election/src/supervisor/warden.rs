@@ -1,11 +1,11 @@
 //! The process that ends COMMAND in time, also when the sidecar cannot: [`run_warden`]. One thread, no runtime.
 
-use super::tree::{end_descendants, reap};
+use super::tree::{adopt_orphans, end_descendants, reap};
 use super::{CELL, Cage, EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times, cell};
 use crate::clock::{boot_micros, fire_once};
 use crate::lines::Lines;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_child_subreaper, setsid};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, setsid};
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -58,7 +58,7 @@ impl Warden {
     fn new(socket: &str) -> std::io::Result<Warden> {
         // Signals of the sidecar's terminal are the sidecar's; orphans of COMMAND come here to be ended and reaped.
         setsid()?;
-        set_child_subreaper(Some(rustix::process::getpid()))?;
+        adopt_orphans()?;
         let lines = Lines::new(UnixStream::connect(socket)?)?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         Ok(Warden { lines, timer, running: None })
