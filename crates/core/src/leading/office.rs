@@ -76,7 +76,7 @@ impl Known {
     /// two checks for its way, and for a pause of that follower. Which question was answered its number says: to count questions and
     /// answers would not, for answers come late, twice, and to questions that were taken for lost.
     pub fn asks(&mut self, number: u64, wanted: u64, last: u64) -> bool {
-        self.asked = match self.asked {
+        match self.asked {
             Asked::NotYet => {
                 self.asked = Asked::Once(number);
                 return true;
@@ -84,10 +84,10 @@ impl Known {
             Asked::Once(first) => {
                 let is_answered = self.round >= first;
                 self.near_checks = if is_answered { (self.near_checks + 1).min(NEAR_CHECKS) } else { 0 };
-                Asked::More
+                self.asked = Asked::More;
             }
-            Asked::More => Asked::More,
-        };
+            Asked::More => {}
+        }
         let is_idle = self.is_active && self.has_said && self.round >= wanted && self.stored >= last;
         !(is_idle && self.near_checks == NEAR_CHECKS)
     }
