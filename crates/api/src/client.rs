@@ -51,6 +51,10 @@ pub const JOIN_TOKEN: &str = "hustings-join-token";
 /// Metadata of the answer to a request that adds a member: present where members have a cluster secret, which the new one needs, too.
 pub const JOIN_SECRET: &str = "hustings-join-secret";
 
+/// Metadata of a request that adds a member: `true` for one that votes and holds no data. In the answer, and in that of a list: the ids
+/// of all such members, in hex, with commas between them. etcd passes it over.
+pub const WITNESS: &str = "hustings-witness";
+
 /// The settings of a connection.
 #[derive(Clone, Debug)]
 pub struct Options {

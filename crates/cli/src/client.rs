@@ -92,6 +92,12 @@ pub(crate) fn commands() -> Vec<Command> {
                         .long("learner")
                         .action(ArgAction::SetTrue)
                         .help("Leave it a learner until it is promoted"),
+                )
+                .arg(
+                    Arg::new("witness")
+                        .long("witness")
+                        .action(ArgAction::SetTrue)
+                        .help("Add one that votes, and holds no data: it never leads, and serves no client"),
                 ),
             )
             .subcommand(common(Command::new("remove").about("Remove a member").arg(id())))

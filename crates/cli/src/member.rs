@@ -3,12 +3,12 @@
 use crate::client::{answered, connect, connect_to, text, within};
 use crate::credentials::asked;
 use crate::output::{Format, endpoints_of, format_of, not_found, table, timeout_of, unavailable};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::ArgMatches;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use hustings_api::Client;
-use hustings_api::client::{JOIN_SECRET, JOIN_TOKEN};
+use hustings_api::client::{JOIN_SECRET, JOIN_TOKEN, WITNESS};
 use hustings_api::etcdserverpb::{
     self as pb, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest, MemberUpdateRequest,
     MoveLeaderRequest, StatusRequest,
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+use tonic::metadata::{MetadataMap, MetadataValue};
 
 async fn members(matches: &ArgMatches, client: &Client) -> Result<Vec<pb::Member>> {
     Ok(within(matches, client.cluster().member_list(asked(MemberListRequest { linearizable: true }))).await?.members)
@@ -47,7 +48,13 @@ async fn find_member(matches: &ArgMatches, client: &Client, wanted: &str) -> Res
     })
 }
 
-fn members_json(members: &[pb::Member]) -> Value {
+/// Ids of the members that vote and hold no data, as an answer's metadata name them.
+fn witnesses_of(metadata: &MetadataMap) -> BTreeSet<u64> {
+    let ids = metadata.get(WITNESS).and_then(|ids| ids.to_str().ok()).unwrap_or_default();
+    ids.split(',').filter_map(|id| u64::from_str_radix(id, 16).ok()).collect()
+}
+
+fn members_json(members: &[pb::Member], witnesses: &BTreeSet<u64>) -> Value {
     let member = |member: &pb::Member| {
         json!({
             "id": format!("{:x}", member.id),
@@ -55,21 +62,28 @@ fn members_json(members: &[pb::Member]) -> Value {
             "peer_urls": member.peer_urls,
             "client_urls": member.client_urls,
             "is_learner": member.is_learner,
+            "is_witness": witnesses.contains(&member.id),
         })
     };
     let members: Vec<Value> = members.iter().map(member).collect();
     json!({ "apiVersion": "v1", "kind": "MemberList", "members": members })
 }
 
-fn show_members(members: &[pb::Member], format: Format) {
+fn show_members(members: &[pb::Member], witnesses: &BTreeSet<u64>, format: Format) {
     if format == Format::Json {
-        return println!("{}", members_json(members));
+        return println!("{}", members_json(members, witnesses));
     }
+    let kind = |member: &pb::Member| match (member.is_learner, witnesses.contains(&member.id)) {
+        (true, true) => "learner, then witness",
+        (false, true) => "witness",
+        (true, false) => "learner",
+        (false, false) => "voter",
+    };
     let row = |member: &pb::Member| {
         vec![
             format!("{:x}", member.id),
             if member.name.is_empty() { "(not started)".into() } else { member.name.clone() },
-            if member.is_learner { "learner".into() } else { "voter".into() },
+            kind(member).into(),
             member.peer_urls.join(","),
             member.client_urls.join(","),
         ]
@@ -83,7 +97,13 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let client = connect(matches).await?;
     let urls = || urls_of(matches);
     let members = match verb {
-        "list" => members(matches, &client).await?,
+        "list" => {
+            let request = asked(MemberListRequest { linearizable: true });
+            let answer = answered(matches, client.cluster().member_list(request)).await?;
+            let witnesses = witnesses_of(answer.metadata());
+            show_members(&answer.into_inner().members, &witnesses, format_of(matches));
+            return Ok(());
+        }
         "add" => return add(matches, &client).await,
         "remove" => {
             let id = find_member(matches, &client, text(matches, "id")).await?;
@@ -100,7 +120,11 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
                 .members
         }
     };
-    show_members(&members, format_of(matches));
+    // What was changed is told by etcd's message alone; who is a witness, by a list.
+    let request = asked(MemberListRequest { linearizable: false });
+    let listed = answered(matches, client.cluster().member_list(request)).await;
+    let witnesses = listed.map(|answer| witnesses_of(answer.metadata())).unwrap_or_default();
+    show_members(&members, &witnesses, format_of(matches));
     Ok(())
 }
 
@@ -112,12 +136,25 @@ async fn add(matches: &ArgMatches, client: &Client) -> Result<()> {
     let token = format!("{:016x}", rand::random::<u64>().max(1));
     let mut request = asked(MemberAddRequest { peer_urls: urls_of(matches), is_learner: matches.get_flag("learner") });
     request.metadata_mut().insert(JOIN_TOKEN, token.parse().expect("digits are text"));
+    let is_witness = matches.get_flag("witness");
+    if is_witness {
+        request.metadata_mut().insert(WITNESS, MetadataValue::from_static("true"));
+    }
     let answer = answered(matches, client.cluster().member_add(request)).await?;
+    let witnesses = witnesses_of(answer.metadata());
     let needs_secret = answer.metadata().contains_key(JOIN_SECRET);
     // Members tell their URLs a moment after they were founded; the one that was asked just now is known.
     let speaks_tls = client.endpoint().starts_with("https://");
     let answer = answer.into_inner();
     let added = answer.member.unwrap_or_default();
+    if is_witness && !witnesses.contains(&added.id) {
+        bail!(
+            "{} knows of no witnesses, and has added {:x} as a member that holds data: remove it again, with `hustings member remove {:x}`",
+            client.endpoint(),
+            added.id,
+            added.id
+        );
+    }
     let others: Vec<&pb::Member> = answer.members.iter().filter(|member| member.id != added.id).collect();
     let joining =
         Joining { name: text(matches, "name"), token: &token, added: &added, others, needs_secret, speaks_tls };
@@ -127,13 +164,13 @@ async fn add(matches: &ArgMatches, client: &Client) -> Result<()> {
         crate::logging::say(format_args!("{warning}"));
     }
     if format_of(matches) == Format::Json {
-        let mut shown = members_json(&answer.members);
+        let mut shown = members_json(&answer.members, &witnesses);
         shown["added"] = json!({
             "id": format!("{:x}", added.id), "join_token": token, "command": command, "warnings": warnings,
         });
         println!("{shown}");
     } else {
-        show_members(&answer.members, Format::Table);
+        show_members(&answer.members, &witnesses, Format::Table);
     }
     Ok(())
 }

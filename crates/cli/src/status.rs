@@ -11,7 +11,7 @@
 //! ```
 //!
 //! `quorum` says whether the voters that can be reached suffice, in both halves of a joint membership. `role` is leader, follower,
-//! learner, candidate, pre-candidate, synchronizing or unreachable; `lag` is how many entries a member has yet to apply of what the
+//! learner, witness, candidate, pre-candidate, synchronizing or unreachable; `lag` is how many entries a member has yet to apply of what the
 //! furthest one knows to be committed.
 
 use crate::client::connect;

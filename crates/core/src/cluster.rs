@@ -39,7 +39,7 @@ impl fmt::Debug for ClusterId {
 }
 
 /// Everything the cluster knows of a member besides its id. Addresses are hints: they may change at any time.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Member {
     /// The operator's name for it; empty until a member that was added has started.
     pub name: String,
@@ -53,6 +53,22 @@ pub struct Member {
     /// Whether this learner becomes a voter by itself as soon as it has caught up, so that adding a member whose
     /// address is mistyped never costs a quorum (MB-06).
     pub wants_vote: bool,
+    /// Whether it votes and keeps the tail of the log, and holds no state (ADR 40). Fixed for as long as it is a member.
+    pub is_witness: bool,
+}
+
+/// As derived, but for a word that golden descriptions of earlier builds do not have.
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Member { name, peer_urls, client_urls, incarnation, wants_vote, is_witness } = self;
+        let mut described = f.debug_struct("Member");
+        described.field("name", name).field("peer_urls", peer_urls).field("client_urls", client_urls);
+        described.field("incarnation", incarnation).field("wants_vote", wants_vote);
+        if *is_witness {
+            described.field("is_witness", is_witness);
+        }
+        described.finish()
+    }
 }
 
 /// The preference for or against a node as leader.

@@ -22,11 +22,13 @@ pub enum Defect {
     LosesTimeWithReigns,
     /// Entries carry the time since the entry before, not the time: slots of an isolated leader count it a second time.
     StampsDifferences,
+    /// A witness gives others its snapshot, which holds no state, and does not say what it is.
+    WitnessGivesSnapshots,
 }
 
 impl Defect {
     /// All defects that can be planted.
-    pub const ALL: [Defect; 7] = [
+    pub const ALL: [Defect; 8] = [
         Defect::CommitsOnce,
         Defect::PinsFetches,
         Defect::InsistsOnPreference,
@@ -34,6 +36,7 @@ impl Defect {
         Defect::RemovesLastLeader,
         Defect::LosesTimeWithReigns,
         Defect::StampsDifferences,
+        Defect::WitnessGivesSnapshots,
     ];
 
     /// Its name on a command line.
@@ -46,6 +49,7 @@ impl Defect {
             Defect::RemovesLastLeader => "removes-last-leader",
             Defect::LosesTimeWithReigns => "loses-time-with-reigns",
             Defect::StampsDifferences => "stamps-differences",
+            Defect::WitnessGivesSnapshots => "witness-gives-snapshots",
         }
     }
 

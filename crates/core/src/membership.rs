@@ -109,6 +109,8 @@ pub enum MembershipRefusal {
     NotLearner,
     /// The one to be promoted is too far behind.
     NotReady,
+    /// Witnesses are fewer than half of the voters, and a member stays what it was added as.
+    Witness,
     /// Names and addresses would not fit where a membership must fit: snapshots, handshakes, a node's identity.
     TooLarge,
 }
@@ -156,6 +158,11 @@ impl Membership {
     /// Whether `id` only listens.
     pub fn is_learner(&self, id: NodeId) -> bool {
         self.learners.contains(&id)
+    }
+
+    /// Whether `id` is a member that holds no state (ADR 40).
+    pub fn is_witness(&self, id: NodeId) -> bool {
+        self.members.get(&id).is_some_and(|member| member.is_witness)
     }
 
     /// Whether `id` is a voter or learner, in either half.
@@ -256,6 +263,7 @@ impl Membership {
     }
 
     fn take(&mut self, steps: &[Change]) -> Result<(), MembershipError> {
+        let before = self.clone();
         for step in steps {
             match step {
                 Change::AddVoter(NodeId(u64::MAX)) | Change::AddLearner(NodeId(u64::MAX)) => {
@@ -272,6 +280,27 @@ impl Membership {
         self.forget_strangers();
         if self.voters.is_empty() {
             return refuse(MembershipRefusal::NoVoters, "the change would remove all voters");
+        }
+        self.check_witnesses(&before)
+    }
+
+    /// Witnesses are fewer than half of the voters, so that whatever decides includes a member that holds the state; and a member
+    /// stays what it began as (ADR 40).
+    fn check_witnesses(&self, before: &Membership) -> Result<(), MembershipError> {
+        let changed = self.members.iter().find(|(id, member)| {
+            before.members.get(id).is_some_and(|known| before.has(**id) && known.is_witness != member.is_witness)
+        });
+        if let Some((id, _)) = changed {
+            let what =
+                format!("{} was added as what it is: a witness stays one, and nobody becomes one", self.name_of(*id));
+            return refuse(MembershipRefusal::Witness, what);
+        }
+        let (witnesses, voters) = (self.voters.iter().filter(|id| self.is_witness(**id)).count(), self.voters.len());
+        if witnesses > 0 && witnesses * 2 >= voters {
+            let what = format!(
+                "{witnesses} of {voters} voters would be witnesses, which hold no data: they must be fewer than half. Add a member that holds data first, or remove the witness"
+            );
+            return refuse(MembershipRefusal::Witness, what);
         }
         Ok(())
     }

@@ -166,6 +166,8 @@ pub enum Refusal {
     BadTransferee(NodeId),
     /// The hand-over did not happen in time; the old leader serves on.
     TransferTimedOut,
+    /// This member is a witness: it votes and holds no data.
+    IsWitness,
 }
 
 impl fmt::Display for Refusal {
@@ -180,6 +182,9 @@ impl fmt::Display for Refusal {
             Refusal::MembershipPending => f.write_str("another membership change is under way"),
             Refusal::BadTransferee(node) => write!(f, "{node} cannot be handed leadership"),
             Refusal::TransferTimedOut => f.write_str("the hand-over timed out"),
+            Refusal::IsWitness => {
+                f.write_str("this member is a witness, which votes and holds no data: ask another member")
+            }
         }
     }
 }
@@ -236,7 +241,7 @@ pub enum Input<P: Protocol> {
     },
     /// The host cut a snapshot of its own state machine and holds it durably: the log below may go.
     Compact(SnapshotReference),
-    /// A snapshot asked for by [`Effect::FetchSnapshot`] is complete and durable.
+    /// A snapshot asked for by [`Effect::FetchSnapshot`] is complete and durable; a witness's is one of its own through the same place.
     SnapshotReady(SnapshotReference),
     /// It could not be fetched: its owner is gone or has a newer one.
     SnapshotFailed(SnapshotReference),

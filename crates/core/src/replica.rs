@@ -15,6 +15,7 @@
 
 pub mod applied_requests;
 pub mod backlog;
+pub mod birth;
 pub mod clock;
 pub mod digests;
 pub mod event;
@@ -26,15 +27,16 @@ pub mod replicated;
 pub mod snapshots;
 pub mod state_machine;
 pub mod versions;
+pub mod witness;
 
 use crate::laboratory::Defect;
 use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Proposal, Protocol, Refusal, Ticket};
 use crate::{
-    Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status,
-    Timing, Transition,
+    Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status, Timing, Transition,
 };
 use applied_requests::AppliedRequests;
 use backlog::Backlog;
+pub use birth::Birth;
 use bytes::Bytes;
 use clock::Clock;
 pub use event::{Action, Event, ReplicaTimer, Request, View, ViewOf};
@@ -48,6 +50,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 pub use versions::ApplyVersion;
+use witness::Blank;
 
 /// Numbers records in the order of their emission, from 1 in each life of a replica.
 pub type RecordNumber = u64;
@@ -71,6 +74,9 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     timing: Timing,
     protocol: P,
     machine: S,
+    /// The state of an empty log, which a witness keeps.
+    blank: Blank<S>,
+    is_witness: bool,
     applied_requests: AppliedRequests,
     gate: Gate<P>,
     backlog: Backlog,
@@ -108,32 +114,11 @@ enum DeadlineTimer {
     Advancing,
 }
 
-/// Everything that a replica starts from.
-#[derive(Clone, Debug)]
-pub struct Birth<P: Protocol, S: StateMachine> {
-    /// This node's id, the founding membership, timing and limits.
-    pub cluster: Cluster,
-    /// The protocol's switches.
-    pub options: P::Options,
-    /// The durable state, read back from the disk.
-    pub recovered: Durable,
-    /// The state inside the recovered snapshot, or a new one.
-    pub machine: S,
-    /// The replica's own state inside the recovered snapshot, or a new one.
-    pub state: ReplicaState,
-    /// The number of this life of the node: larger than that of every earlier life.
-    pub incarnation: u64,
-    /// Bounds after which a snapshot is cut.
-    pub policy: Policy,
-    /// The highest apply version that this build can, or is allowed to; at most [`StateMachine::VERSION_MAX`].
-    pub can: ApplyVersion,
-}
-
 impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// A replica at birth or rebirth; the first actions go to `out`.
     pub fn start(birth: Birth<P, S>, out: &mut Vec<Action<P, S>>) -> Replica<P, S> {
-        let Birth { cluster, options, recovered, mut machine, state, incarnation, policy, can } = birth;
-        let ReplicaState { applied_requests, clock, version } = state;
+        let Birth { cluster, options, recovered, mut machine, blank, state, incarnation, policy, can } = birth;
+        let ReplicaState { applied_requests, clock, version, is_witness } = state;
         let reference = recovered.snapshot.clone();
         let (applied, membership) = match &reference {
             Some(reference) => (reference.lsn, reference.membership.clone()),
@@ -150,6 +135,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             timing,
             protocol,
             machine,
+            blank: Blank::new(blank),
+            // By its snapshot, too: a membership does not name a witness that was removed.
+            is_witness: is_witness || membership.is_witness(me),
             applied_requests,
             gate: Gate::new(),
             backlog: Backlog::new(policy.slice_cost.max(1)),
@@ -387,10 +375,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         match gated {
             Gated::Send(..) => unreachable!("messages never wait for applications"),
             Gated::Apply(entry) => self.apply(entry, out),
-            Gated::Reconfigure(membership) => {
-                self.membership = membership.clone();
-                out.push(Action::Membership(membership));
-            }
+            Gated::Reconfigure(membership) => self.on_reconfigured(membership, out),
             Gated::Restore(reference) => self.load(reference, out),
         }
     }
@@ -431,7 +416,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
             // Once per batch, mostly: what was proposed together shows the same time.
             let elapsed = self.clock.on_applied(stamp);
-            if elapsed > Duration::ZERO {
+            if elapsed > Duration::ZERO && !self.is_witness {
                 self.machine.advance(elapsed);
                 self.backlog.spend(self.machine.last_cost());
             }
@@ -441,6 +426,12 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             self.proposals.on_forward_applied(&origin);
         }
         match kind {
+            EntryKind::Command if self.is_witness => {
+                // It was proposed here before this member knew what it is, and others computed the answer.
+                if mine && self.proposals.take(origin.sequence) {
+                    out.push(Action::Unknown { request: origin.sequence });
+                }
+            }
             EntryKind::Command if self.applied_requests.admit(origin) => {
                 let response = self.machine.apply(lsn, &payload);
                 self.backlog.spend(self.machine.last_cost());
@@ -493,7 +484,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             ReplicaMessage::ReadAt { number, index } => self.on_barrier(number, index, out),
             ReplicaMessage::ReadRefused { number } => self.on_barrier_refused(number, out),
             ReplicaMessage::AskChunk { lsn, digest, offset } => {
-                out.push(Action::ReadChunk { to: from, lsn, digest, offset })
+                self.on_chunk_asked(from, lsn, digest, offset, out);
             }
             ReplicaMessage::Chunk { lsn, offset, bytes } => self.on_chunk(from, lsn, offset, bytes, out),
             ReplicaMessage::ChunkGone { lsn } => self.on_chunk_gone(from, lsn, out),

@@ -167,17 +167,19 @@ pub struct MemberShape {
     incarnation: Option<u64>,
     #[prost(bool, tag = "6")]
     wants_vote: bool,
+    #[prost(bool, tag = "7")]
+    is_witness: bool,
 }
 
 impl MemberShape {
     fn of(id: NodeId, member: &Member) -> MemberShape {
-        let Member { name, peer_urls, client_urls, incarnation, wants_vote } = member.clone();
-        MemberShape { id: id.0, name, peer_urls, client_urls, incarnation, wants_vote }
+        let Member { name, peer_urls, client_urls, incarnation, wants_vote, is_witness } = member.clone();
+        MemberShape { id: id.0, name, peer_urls, client_urls, incarnation, wants_vote, is_witness }
     }
 
     fn into_member(self) -> (NodeId, Member) {
-        let MemberShape { id, name, peer_urls, client_urls, incarnation, wants_vote } = self;
-        (NodeId(id), Member { name, peer_urls, client_urls, incarnation, wants_vote })
+        let MemberShape { id, name, peer_urls, client_urls, incarnation, wants_vote, is_witness } = self;
+        (NodeId(id), Member { name, peer_urls, client_urls, incarnation, wants_vote, is_witness })
     }
 }
 

@@ -316,3 +316,47 @@ fn ids_are_given_out_one_after_the_other() {
     let absurd = MembershipChange::of([Change::AddLearner(NodeId(u64::MAX))]);
     assert_eq!(members.after(&absurd).map_err(|error| error.kind), Err(MembershipRefusal::Taken));
 }
+
+/// n1 to n`voters`, of which the last `witnesses` are witnesses.
+fn with_witnesses(voters: u64, witnesses: u64) -> Membership {
+    let mut membership = Membership::of_voters((1..=voters).map(NodeId));
+    let last = membership.members.values_mut().rev().take(witnesses as usize);
+    last.for_each(|member| member.is_witness = true);
+    membership
+}
+
+#[test]
+fn witnesses_stay_fewer_than_half_of_the_voters() {
+    // Goal: whatever decides includes a member that holds the state, also the half that suffices Paxos. Method: every way to shrink
+    // the others, and to add one more.
+    let refused = Err(MembershipRefusal::Witness);
+    let kind = |from: &Membership, text: &str| simple(from, text).map(|next| shape(&next));
+    let three = with_witnesses(3, 1);
+    assert_eq!(kind(&three, "r1"), refused, "removed");
+    assert_eq!(kind(&three, "l1"), refused, "demoted");
+    assert_eq!(enter(&three, "r1 r2 v4").map(drop), refused.clone().map(drop), "through a joint change");
+    assert_eq!(kind(&three, "r3"), Ok("1 2".into()), "the witness may go");
+    assert_eq!(kind(&three, "v4"), Ok("1 2 3 4".into()));
+    let five = with_witnesses(5, 2);
+    assert_eq!(kind(&five, "r1"), refused, "two of four suffice Paxos, and would be witnesses");
+    assert_eq!(kind(&five, "r5"), Ok("1 2 3 4".into()));
+    // As a learner one more is nobody's half; as a voter it is.
+    let witness = Member { is_witness: true, ..Member::default() };
+    let added =
+        three.after(&MembershipChange::of([Change::AddLearner(NodeId(4)), Change::Describe(NodeId(4), witness)]));
+    let added = added.expect("it only listens");
+    assert_eq!(simple(&added, "v4").map(drop), refused.map(drop));
+}
+
+#[test]
+fn a_member_stays_what_it_was_added_as() {
+    let three = with_witnesses(3, 1);
+    let described = |id: u64, is_witness: bool| {
+        let member = Member { is_witness, ..three.members[&NodeId(id)].clone() };
+        three.after(&MembershipChange::of([Change::Describe(NodeId(id), member)])).map(drop).map_err(|error| error.kind)
+    };
+    assert_eq!(described(1, false), Ok(()));
+    assert_eq!(described(3, true), Ok(()));
+    assert_eq!(described(1, true), Err(MembershipRefusal::Witness), "it would forget its state");
+    assert_eq!(described(3, false), Err(MembershipRefusal::Witness), "it has none");
+}

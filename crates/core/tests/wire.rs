@@ -226,7 +226,7 @@ fn absurd_replica_messages_are_refused() {
     let bad_change = nested(1, &number(1, 1));
     refused::<Message>(forward(&[number(1, 1), number(2, 2), nested(3, &bad_change)]), "member's id");
     refused::<Message>(nested(3, &number(3, 50)), "unknown kind 50");
-    refused::<Message>(nested(3, &number(3, 109)), "unknown kind 109");
+    refused::<Message>(nested(3, &number(3, 110)), "unknown kind 110");
     for sequence in [0, (1 << 62) + 1, u64::MAX] {
         refused::<Message>(forward(&[number(1, sequence), number(2, 1)]), "counted up from 1");
     }

@@ -80,20 +80,28 @@ impl Rules {
 
     /// The rules of the third apply version: there are users and roles, and commands are judged by their caller.
     pub const THIRD: Rules = Rules { has_users: true, ..Rules::SECOND };
+
+    /// The rules of the fourth apply version: as the third; all members know what a witness is.
+    pub const FOURTH: Rules = Rules::THIRD;
 }
 
 /// The rules of all apply versions that this build knows, from the first on.
 #[cfg(not(feature = "laboratory-rules"))]
-pub static RULES: [Rules; 3] = [Rules::FIRST, Rules::SECOND, Rules::THIRD];
+pub static RULES: [Rules; 4] = [Rules::FIRST, Rules::SECOND, Rules::THIRD, Rules::FOURTH];
 #[cfg(not(feature = "laboratory-rules"))]
-pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(3);
+pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(4);
 
 /// A build of tomorrow, for rolling upgrades in the laboratory: it has one set more, with half the budget.
 #[cfg(feature = "laboratory-rules")]
-pub static RULES: [Rules; 4] =
-    [Rules::FIRST, Rules::SECOND, Rules::THIRD, Rules { cost_max: Rules::FIRST.cost_max / 2, ..Rules::THIRD }];
+pub static RULES: [Rules; 5] = [
+    Rules::FIRST,
+    Rules::SECOND,
+    Rules::THIRD,
+    Rules::FOURTH,
+    Rules { cost_max: Rules::FIRST.cost_max / 2, ..Rules::FOURTH },
+];
 #[cfg(feature = "laboratory-rules")]
-pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(4);
+pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(5);
 
 /// The rules of a version.
 ///

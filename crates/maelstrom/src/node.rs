@@ -312,6 +312,7 @@ impl<P: Protocol> Running<P> {
             options: setup.options.clone(),
             recovered: recovered.durable,
             machine,
+            blank: Store::new(),
             state,
             incarnation: recovered.boots,
             policy: setup.policy,
@@ -551,6 +552,7 @@ impl<P: Protocol> Running<P> {
                         out.reply(&self.name, &client, msg_id, reply);
                     }
                 }
+                Action::Unreadable { .. } => unreachable!("Maelstrom has no witnesses"),
                 Action::Announce(transition) => out.notes.push(transition.to_string()),
                 Action::Reconfigured { .. } | Action::AdminEnded { .. } | Action::Membership(_) => {}
                 Action::Version(_) | Action::Digest(_) => {}

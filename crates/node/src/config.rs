@@ -171,6 +171,11 @@ pub enum StartError {
         "the snapshot on disk cannot be read: {0}; move the data directory away and let this node rejoin as a new member"
     )]
     Snapshot(String),
+    /// The snapshot on disk is a witness's, and this member is none.
+    #[error(
+        "{0} holds the snapshot of a witness, which has no data, and this member is to hold data: start it with a directory of its own"
+    )]
+    WitnessSnapshot(String),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),

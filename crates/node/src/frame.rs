@@ -358,6 +358,7 @@ impl Greeting {
                     client_urls: shape.client_urls,
                     incarnation: shape.incarnation,
                     wants_vote: false,
+                    is_witness: false,
                 },
             }),
             2 => Greeting::Welcome(Welcome {

@@ -107,7 +107,7 @@ pub(crate) enum Call<S: StateMachine> {
     Propose { payload: Bytes, reply: oneshot::Sender<Result<Applied<S::Response>, RequestError>> },
     ChangeMembership { change: MembershipChange, reply: oneshot::Sender<Result<Arc<Membership>, RequestError>> },
     Read { reply: oneshot::Sender<Result<Readable<S::View>, RequestError>> },
-    ReadLocal { reply: oneshot::Sender<Readable<S::View>> },
+    ReadLocal { reply: oneshot::Sender<Result<Readable<S::View>, RequestError>> },
     Admin { admin: Admin, reply: oneshot::Sender<Outcome> },
     Stop { reply: oneshot::Sender<()> },
 }
@@ -175,7 +175,7 @@ impl<S: StateMachine> Handle<S> {
     /// A view that contains everything that was acknowledged anywhere before this call (linearizable).
     ///
     /// # Errors
-    /// [`RequestError::QueueFull`] and [`RequestError::Stopped`].
+    /// [`RequestError::QueueFull`], [`RequestError::Stopped`], and [`Refusal::IsWitness`] of a member that holds no data.
     pub async fn read(&self) -> Result<Readable<S::View>, RequestError> {
         let (reply, answer) = oneshot::channel();
         self.submit(Call::Read { reply })?;
@@ -185,11 +185,11 @@ impl<S: StateMachine> Handle<S> {
     /// A view of what this node has applied so far (serializable): perhaps stale, always available.
     ///
     /// # Errors
-    /// [`RequestError::QueueFull`] and [`RequestError::Stopped`].
+    /// [`RequestError::QueueFull`], [`RequestError::Stopped`], and [`Refusal::IsWitness`] of a member that holds no data.
     pub async fn read_local(&self) -> Result<Readable<S::View>, RequestError> {
         let (reply, answer) = oneshot::channel();
         self.submit(Call::ReadLocal { reply })?;
-        answer.await.map_err(|_| RequestError::Stopped)
+        answer.await.unwrap_or(Err(RequestError::Stopped))
     }
 
     /// Tells which member leads the cluster, and the token of its leadership: true at some moment after the call. Waits for a quorum.

@@ -14,7 +14,7 @@ use crate::node::or_fatal;
 use crate::pace::Pace;
 use crate::snapshots::{SnapshotJob, SnapshotJobs, SnapshotNews};
 use crate::timers::{Eagerness, Timers, boot_micros};
-use hustings_core::protocol::{DiskHealth, LinkState};
+use hustings_core::protocol::{DiskHealth, LinkState, Refusal};
 use hustings_core::replica::{Action, Event, RecordNumber, Replica, ReplicaMessage, ReplicaTimer, Request, RequestId};
 use hustings_core::{EntryKind, Membership, NodeId, Outcome, Protocol, Record, SnapshotReference, StateMachine, Wire};
 use hustings_recorder::{Mark, Tape};
@@ -364,7 +364,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 self.reads.push(request);
             }
             Call::ReadLocal { reply } => {
-                let readable = Readable { applied: self.replica.applied(), view: self.replica.machine().freeze() };
+                let readable = match self.replica.is_witness() {
+                    true => Err(RequestError::Refused(Refusal::IsWitness)),
+                    false => Ok(Readable { applied: self.replica.applied(), view: self.replica.machine().freeze() }),
+                };
                 let _ = reply.send(readable);
             }
             Call::Admin { admin, reply } => {
@@ -462,6 +465,11 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                         if let Some(answer) = self.readers.remove(&request) {
                             let _ = answer.send(Ok(Readable { applied, view: view.0.0.clone() }));
                         }
+                    }
+                }
+                Action::Unreadable { requests } => {
+                    for answer in requests.iter().filter_map(|request| self.readers.remove(request)) {
+                        let _ = answer.send(Err(RequestError::Refused(Refusal::IsWitness)));
                     }
                 }
                 Action::AdminEnded { request, outcome } => {

@@ -95,10 +95,14 @@ pub fn start<P: Protocol, S: StateMachine>(
     }));
     let store = SnapshotStore::open(disk.clone())?;
     let files = disk;
+    let blank = machine.clone();
     let (machine, state) = match &recovered.durable.snapshot {
         Some(reference) => {
             let (mut loaded, state) = snapshots::load::<S>(&store, reference).map_err(StartError::Snapshot)?;
             loaded.inherit(&machine);
+            if state.is_witness && reference.membership.has(config.me) && !reference.membership.is_witness(config.me) {
+                return Err(StartError::WitnessSnapshot(config.data_dir.display().to_string()));
+            }
             (loaded, state)
         }
         None => (machine, ReplicaState::default()),
@@ -173,6 +177,7 @@ pub fn start<P: Protocol, S: StateMachine>(
             options,
             recovered: recovered.durable,
             machine,
+            blank,
             state,
             incarnation: recovered.boots,
             policy: staggered(config.policy, me),

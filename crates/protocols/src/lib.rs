@@ -191,6 +191,8 @@ fn shows_under(defect: hustings_core::laboratory::Defect, name: &str) -> bool {
         Defect::PinsFetches => [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME].contains(&name),
         // Elsewhere what an isolated leader wrote never counts again.
         Defect::StampsDifferences => name == Paxos::NAME,
+        // Only where there are witnesses: `crates/world/tests/witnesses.rs`.
+        Defect::WitnessGivesSnapshots => false,
         Defect::InsistsOnPreference | Defect::RemovesLastLeader | Defect::LosesTimeWithReigns => true,
     }
 }

@@ -42,6 +42,7 @@ pub fn command() -> Command {
     .arg(number("from", "The first of many seeds").default_value("1"))
     .arg(number("minutes", "Virtual minutes of faults per seed").conflicts_with("hours"))
     .arg(number("hours", "Virtual hours of faults per seed"))
+    .arg(number("witnesses", "So many of them vote and hold no data: fewer than half").default_value("0"))
     .arg(number("jobs", "Threads").default_value("1"))
     .arg(
         Arg::new("guided")
@@ -87,6 +88,7 @@ struct Tally {
 struct Simulation<'a> {
     subject: &'a Subject,
     nodes: u64,
+    witnesses: u64,
     seeds: std::ops::Range<u64>,
     safety: u64,
     jobs: u64,
@@ -141,6 +143,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let simulation = Simulation {
         subject: &subject,
         nodes: number("nodes").unwrap_or(3),
+        witnesses: number("witnesses").unwrap_or(0),
         seeds,
         safety,
         guided,
@@ -152,6 +155,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     };
     if !(1..=99).contains(&simulation.nodes) {
         return Err(Exit::with(Code::Usage, "a cluster has 1 to 99 members"));
+    }
+    if simulation.witnesses > 0 && simulation.witnesses * 2 >= simulation.nodes {
+        return Err(Exit::with(Code::Usage, "witnesses hold no data: they must be fewer than half of the members"));
     }
     protocols::visit(&subject, simulation)?
 }
@@ -176,7 +182,7 @@ impl Visit for Simulation<'_> {
 
 impl Simulation<'_> {
     fn plan(&self, seed: u64) -> Plan {
-        let mut plan = Plan::draw(seed, self.nodes, self.safety);
+        let mut plan = Plan::draw(seed, self.nodes, self.safety).with_witnesses(self.witnesses);
         // A published form may write down no votes at all; what follows from that is more telling than that it is so.
         plan.settings.rules.votes_are_promises = !self.subject.is_published;
         plan
@@ -321,6 +327,7 @@ impl Simulation<'_> {
     {
         let mut search = Search::new(guided.seed, self.nodes, self.safety);
         search.are_votes_promises = !self.subject.is_published;
+        search.witnesses = self.witnesses;
         let bar = match guided.runs {
             u64::MAX => ProgressBar::no_length(),
             runs => ProgressBar::new(runs),

@@ -1,7 +1,7 @@
 // The dashboard: draws what /v1/cluster/events tells. It keeps nothing but the last samples, for rates.
 "use strict";
 
-const GLYPHS = { leader: "★", follower: "●", learner: "○", candidate: "▲", "pre-candidate": "▲", synchronizing: "▲", unreachable: "✕" };
+const GLYPHS = { leader: "★", follower: "●", learner: "○", witness: "◇", candidate: "▲", "pre-candidate": "▲", synchronizing: "▲", unreachable: "✕" };
 const SVG = "http://www.w3.org/2000/svg";
 const WINDOW_MILLIS = 10_000;
 const LINKS_WINDOW_MILLIS = 60_000;
@@ -236,7 +236,10 @@ function roundTrip(from, to) {
 // Members of one term have one colour around them; terms next to each other have colours far apart.
 const colourOf = (term) => `hsl(${(term * 137) % 360} 70% 48%)`;
 
-const roleOf = (member) => (member.report ? member.report.role : "unreachable");
+function roleOf(member) {
+  if (member.report) return member.report.role;
+  return member.is_witness && member.is_reached ? "witness" : "unreachable";
+}
 
 function draw() {
   if (!cluster) return;
@@ -306,7 +309,7 @@ function drawRing() {
       ...(member.report ? [drawn("circle", { class: "term", cx: x, cy: y, r: 26, stroke: colourOf(member.report.term) })] : []),
       drawn("text", { class: "glyph", x, y: y + 1 }, GLYPHS[role] ?? "?"),
       drawn("text", { class: "name", x, y: y + 40 }, member.name),
-      drawn("text", { class: "detail", x, y: y + 54 }, member.report ? `term ${member.report.term}` : "not reachable"),
+      drawn("text", { class: "detail", x, y: y + 54 }, member.report ? `term ${member.report.term}` : role === "witness" ? "votes, holds no data" : "not reachable"),
     );
     return group;
   });

@@ -82,6 +82,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                     self.on_readable(at, request, S::look(view_inside::<S>(&view.0.0)));
                 }
             }
+            Action::Unreadable { .. } => unreachable!("clients ask members that hold data"),
             Action::AdminEnded { outcome, .. } => {
                 self.journal.note(self.now, Line::Host(id, format!("answers its operator: {outcome:?}")));
             }
@@ -106,11 +107,14 @@ impl<P: Protocol, S: Service> World<P, S> {
         let machine = &self.machines[at];
         let Some(replica) = &machine.replica else { return };
         let (status, applied) = (replica.status(), replica.applied().index);
-        let state = (applied != machine.applied).then(|| (applied, replica.machine().digest()));
+        let has_news = applied != machine.applied && !replica.is_witness();
+        let state = has_news.then(|| (applied, replica.machine().digest()));
         let id = machine.id;
         let (has_moved, overdue) = (applied != machine.applied, replica.protocol().overdue_commit());
-        let verdict = follow(&mut self.lease_clock, applied, replica.machine(), self.now);
-        self.judged(verdict);
+        if !replica.is_witness() {
+            let verdict = follow(&mut self.lease_clock, applied, replica.machine(), self.now);
+            self.judged(verdict);
+        }
         let commit = status.commit;
         if let Some(index) = overdue {
             let what = format!("{id} leads, knows that a quorum holds {index}, and says that {commit} is committed");

@@ -48,7 +48,11 @@ pub const HEADERS: [Sentence; 7] = [
         "delays of messages; how many of a million are lost, and arrive twice",
     ),
     line("syncs SHORTEST LONGEST", "syncs 100us 2ms", "what a sync of a disk takes"),
-    line("priorities PRIORITY...", "priorities preferred normal never", "who should lead: one word a member, in order"),
+    line(
+        "priorities PRIORITY...",
+        "priorities preferred normal witness",
+        "who should lead, or holds no state: one word a member, in order",
+    ),
     line(
         "regions REGION...",
         "regions virginia ireland tokyo",

@@ -115,6 +115,8 @@ pub struct Search {
     corpus: Vec<Kept>,
     /// Whether a vote is a promise on disk; a published form may write down none.
     pub are_votes_promises: bool,
+    /// So many founding members of each cluster are witnesses; always fewer than half.
+    pub witnesses: u64,
 }
 
 impl Search {
@@ -130,6 +132,7 @@ impl Search {
             reached: Coverage::default(),
             corpus: Vec::new(),
             are_votes_promises: true,
+            witnesses: 0,
         }
     }
 
@@ -182,7 +185,7 @@ impl Search {
             // Smaller clusters and shorter runs are sooner over, and much needs no more.
             let nodes = if self.dice.below(2) == 0 { self.nodes } else { 1 + self.dice.below(self.nodes) };
             let safety = self.safety / [1, 2, 4, 8][self.dice.below(4) as usize];
-            let mut plan = Plan::draw(seed, nodes, safety);
+            let mut plan = Plan::draw(seed, nodes, safety).with_witnesses(self.witnesses);
             if self.dice.below(2) == 0 {
                 plan.sick = draw_illness(&mut self.dice, &plan.settings);
             }

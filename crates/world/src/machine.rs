@@ -208,7 +208,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
     }
     /// Whether clients can connect.
     pub(crate) fn is_open(&self) -> bool {
-        self.is_up() && !self.is_removed
+        self.is_up() && !self.is_removed && !self.founding.is_witness(self.id)
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -253,6 +253,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             options,
             recovered: recovered.durable,
             machine,
+            blank: Digested::default(),
             state,
             incarnation: self.incarnation,
             policy,

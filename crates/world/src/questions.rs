@@ -133,12 +133,25 @@ impl<P: Protocol, S: Service> World<P, S> {
         let needed = quorums.promises(voters).max(quorums.accepts(voters));
         let running = newest.membership().all_voters().filter(|id| runs(*id) == Some(true)).count();
         let is_enough = newest.membership().verdict(runs) == Verdict::Won && running >= needed;
-        is_enough && (0..self.machines.len()).any(may_lead)
+        is_enough && (0..self.machines.len()).any(may_lead) && self.has_state_behind_tails(&counts)
+    }
+
+    /// Whether for each running witness of which this holds a running member has the state behind its tail: where the only one that
+    /// has it is away, nobody can serve (ADR 40).
+    fn has_state_behind_tails(&self, counts: impl Fn(usize) -> bool) -> bool {
+        let running = |is_witness: bool| {
+            let counted = self.machines.iter().enumerate().filter(|(at, _)| counts(*at));
+            let replicas = counted.filter_map(|(_, machine)| machine.replica.as_ref());
+            replicas.filter(move |replica| replica.is_witness() == is_witness)
+        };
+        let known = running(false).map(|replica| replica.status().commit).max().unwrap_or(0);
+        running(true).all(|witness| witness.status().first_index <= known + 1)
     }
 
     /// Whether a member's operator lets it lead.
     pub(crate) fn may_ever_lead(&self, at: usize) -> bool {
-        self.settings.priorities.get(at).is_none_or(|priority| *priority != Priority::Never)
+        let priority = self.settings.priorities.get(at);
+        priority.is_none_or(|priority| *priority != Priority::Never) && !self.settings.witnesses.contains(&at)
     }
 
     pub(crate) fn position(&self, node: NodeId) -> Option<usize> {

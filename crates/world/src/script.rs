@@ -183,11 +183,16 @@ impl Script {
             ["priorities", rest @ ..] => {
                 use hustings_core::Priority;
                 let priority = |word: &&str| match *word {
-                    "never" => Ok(Priority::Never),
+                    "never" | "witness" => Ok(Priority::Never),
                     "normal" => Ok(Priority::Normal),
                     "preferred" => Ok(Priority::Preferred),
-                    other => unknown(other, &["never", "normal", "preferred"]),
+                    other => unknown(other, &["never", "normal", "preferred", "witness"]),
                 };
+                let witnesses = rest.iter().enumerate().filter(|(_, word)| **word == "witness");
+                settings.witnesses = witnesses.map(|(at, _)| at).collect();
+                if settings.witnesses.len() * 2 >= settings.nodes as usize && !settings.witnesses.is_empty() {
+                    return Err("witnesses hold no data: they must be fewer than half of the members".into());
+                }
                 settings.priorities = rest.iter().map(priority).collect::<Result<_, _>>()?;
             }
             ["regions", rest @ ..] => {
@@ -221,7 +226,7 @@ impl Script {
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Settings { nodes, seed, timing, limits, policy, quality, disk, load, .. } = &self.settings;
-        let Settings { priorities, regions, restart_after, .. } = &self.settings;
+        let Settings { priorities, witnesses, regions, restart_after, .. } = &self.settings;
         let micros = |duration: Duration| shown(crate::settings::micros(duration));
         for line in &self.headline {
             writeln!(f, "# {line}")?;
@@ -248,8 +253,13 @@ impl fmt::Display for Script {
         let (low, high) = (shown(*delay_min), shown(*delay_max));
         writeln!(f, "network {low} {high} loss {loss} duplicates {duplicates}")?;
         writeln!(f, "syncs {} {}", shown(disk.sync_min), shown(disk.sync_max))?;
-        if !priorities.is_empty() {
-            let names: Vec<String> = priorities.iter().map(|priority| format!("{priority:?}").to_lowercase()).collect();
+        if !priorities.is_empty() || !witnesses.is_empty() {
+            let name = |at: usize| match priorities.get(at) {
+                _ if witnesses.contains(&at) => "witness".to_owned(),
+                Some(priority) => format!("{priority:?}").to_lowercase(),
+                None => "normal".to_owned(),
+            };
+            let names: Vec<String> = (0..priorities.len().max(*nodes as usize)).map(name).collect();
             writeln!(f, "priorities {}", names.join(" "))?;
         }
         if !regions.is_empty() {

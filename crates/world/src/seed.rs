@@ -122,6 +122,14 @@ impl Plan {
         Plan { settings, faults, safety, sick }
     }
 
+    /// The same with so many founding members as witnesses, the last ones; always fewer than half.
+    pub fn with_witnesses(mut self, witnesses: u64) -> Plan {
+        let nodes = self.settings.nodes;
+        let most = nodes.saturating_sub(1) / 2;
+        self.settings.witnesses = (0..nodes as usize).skip((nodes - witnesses.min(most)) as usize).collect();
+        self
+    }
+
     /// Draws one more fault at `at`, of any kind, and what makes it good again.
     pub(crate) fn draw_fault(&self, dice: &mut Dice, at: u64) -> Vec<(u64, Command)> {
         let joined = self.faults.iter().filter(|(_, command)| *command == Command::Join).count() as u64;

@@ -83,6 +83,8 @@ pub struct Settings {
     pub load: LoadSettings,
     /// Priorities of members that have one, by position from 0.
     pub priorities: Vec<Priority>,
+    /// Founding members that vote and hold no state, by position from 0; fewer than half.
+    pub witnesses: Vec<usize>,
     /// The regions in which members stand, by position from 0 and then from the first again; none: all in one place.
     pub regions: Vec<usize>,
     /// Properties that are this protocol's own.
@@ -104,6 +106,7 @@ impl Settings {
             disk: DiskPace::default(),
             load: LoadSettings::default(),
             priorities: Vec::new(),
+            witnesses: Vec::new(),
             regions: Vec::new(),
             rules: Rules::default(),
             restart_after: 500_000,

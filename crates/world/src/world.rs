@@ -135,7 +135,11 @@ impl<P: Protocol, S: Service> World<P, S> {
     /// A violation in the very first step.
     pub fn planted(settings: Settings, options: P::Options, plants: Plants) -> Result<World<P, S>, Violation> {
         let (nodes, seed) = (settings.nodes as usize, settings.seed);
-        let founding = Arc::new(Membership::of_voters((1..=settings.nodes).map(NodeId)));
+        let mut founding = Membership::of_voters((1..=settings.nodes).map(NodeId));
+        for (at, member) in founding.members.values_mut().enumerate() {
+            member.is_witness = settings.witnesses.contains(&at);
+        }
+        let founding = Arc::new(founding);
         let machine = |id| Machine::new(NodeId(id), seed, founding.clone(), settings.disk);
         let machines = (1..=settings.nodes).map(machine).collect();
         let network = Network::new(nodes, P::LINKS, settings.quality, Dice::new(seed, 3, 0));

@@ -140,3 +140,8 @@ fn a_hub_does_not_hand_over_in_vain_to_many_in_turn() {
 fn one_that_catches_up_slowly_is_waited_for() {
     play_all(include_str!("found/gmt2000-catches-up-slowly.txt"));
 }
+
+#[test]
+fn a_witness_that_was_removed_goes_on_until_it_hears_so() {
+    play_all(include_str!("found/removed-witness.txt"));
+}

@@ -200,7 +200,8 @@ impl Zab {
 
     pub(crate) fn on_snapshot_ready(&mut self, reference: SnapshotReference, out: &mut Effects<Zab>) {
         // Of a connection that has ended, nothing is asked any more.
-        if self.fetching.take_if(|fetching| *fetching == reference).is_none() {
+        // By its place: a witness writes one of its own instead of fetching this one's bytes (ADR 40).
+        if self.fetching.take_if(|fetching| fetching.lsn == reference.lsn).is_none() {
             return;
         }
         let RoleState::Following(following) = &self.role_state else { unreachable!("leaving forgets what is fetched") };

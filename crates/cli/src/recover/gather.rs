@@ -112,9 +112,20 @@ type History = (usize, Durable, Vec<u64>);
 /// The most recent log, whole.
 fn most_recent<P: Protocol>(surveys: &[&Survey]) -> Result<History> {
     // Of equals the first that was given.
-    let best = (0..surveys.len()).rev().max_by_key(|position| P::freshness(&surveys[*position].durable));
-    let best = best.expect("at least one was given");
+    let freshest = |positions: &[usize]| {
+        positions.iter().rev().copied().max_by_key(|position| P::freshness(&surveys[*position].durable))
+    };
+    let all: Vec<usize> = (0..surveys.len()).collect();
+    let with_state: Vec<usize> = all.iter().copied().filter(|position| !is_witness(surveys[*position])).collect();
+    let mut best = freshest(&all).expect("at least one was given");
     let mut held = surveys[best].durable.clone();
+    if is_witness(surveys[best]) {
+        let reaching: Vec<usize> =
+            with_state.into_iter().filter(|position| reaches(&surveys[*position].durable, &held)).collect();
+        let tail = held;
+        best = freshest(&reaching).ok_or_else(|| without_state(surveys[best], surveys))?;
+        held = continued(surveys[best].durable.clone(), &tail);
+    }
     let last = held.last();
     // Entries that a crash left unconnected were never acknowledged.
     held.entries.split_off(&(last.index + 1));
@@ -133,10 +144,53 @@ fn most_recent<P: Protocol>(surveys: &[&Survey]) -> Result<History> {
     Ok((best, held, Vec::new()))
 }
 
+/// Whether a log has the place behind which a witness's tail begins: what a snapshot covers is committed, and so the same everywhere.
+fn reaches(log: &Durable, tail: &Durable) -> bool {
+    let Some(base) = tail.snapshot.as_ref().map(|reference| reference.lsn) else { return true };
+    log.snapshot_index() >= base.index || log.entries.get(&base.index).is_some_and(|entry| entry.lsn == base)
+}
+
+/// A log as far as it agrees with a witness's tail, and the tail from there on.
+fn continued(mut log: Durable, tail: &Durable) -> Durable {
+    let from = log.snapshot_index().max(tail.snapshot_index()) + 1;
+    let lsn_of = |durable: &Durable, index: u64| durable.entries.get(&index).map(|entry| entry.lsn);
+    let agrees = |index: &u64| lsn_of(&log, *index).is_some() && lsn_of(&log, *index) == lsn_of(tail, *index);
+    let from = (from..).find(|index| !agrees(index)).expect("logs end");
+    log.entries.split_off(&from);
+    log.entries.extend(tail.entries.range(from..).map(|(index, entry)| (*index, entry.clone())));
+    log
+}
+
+/// Whether this directory is a witness's, which has the tail of a log and no state.
+fn is_witness(survey: &Survey) -> bool {
+    let memberships = memberships_from(&survey.durable, &survey.peek.founding, u64::MAX);
+    memberships.last().is_some_and(|membership| membership.is_witness(survey.peek.identity.node))
+}
+
+fn without_state(witness: &Survey, surveys: &[&Survey]) -> anyhow::Error {
+    let (directory, base) = (witness.directory.display(), witness.durable.snapshot_index());
+    match surveys.iter().any(|survey| !is_witness(survey)) {
+        false => anyhow!(
+            "{directory} is a witness's, which votes and holds no data: give the directory of a member that holds data, too"
+        ),
+        true => anyhow!(
+            "{directory} is a witness's and has only what comes after entry {base}, and no other directory reaches so far: what lies \
+             between them was acknowledged, and is lost unless another member's directory is found; to go on without it, recover \
+             from the others alone"
+        ),
+    }
+}
+
 /// Each slot above the highest snapshot as it was accepted at the highest ballot.
 fn slot_by_slot(surveys: &[&Survey]) -> Result<History> {
-    let best = (0..surveys.len()).rev().max_by_key(|position| surveys[*position].durable.snapshot_index());
-    let best = best.expect("at least one was given");
+    let with_state = (0..surveys.len()).rev().filter(|position| !is_witness(surveys[*position]));
+    let best = with_state.max_by_key(|position| surveys[*position].durable.snapshot_index());
+    let best = best.ok_or_else(|| without_state(surveys[0], surveys))?;
+    // What a witness has forgotten was chosen: a member with a state must know it to be.
+    let known = surveys[best].durable.committed.index.max(surveys[best].durable.snapshot_index());
+    if let Some(witness) = surveys.iter().find(|survey| is_witness(survey) && survey.durable.snapshot_index() > known) {
+        return Err(without_state(witness, surveys));
+    }
     let mut held = Durable { entries: std::collections::BTreeMap::new(), ..surveys[best].durable.clone() };
     let base = held.snapshot_index();
     for entry in surveys.iter().flat_map(|survey| survey.durable.entries.values()) {
@@ -242,6 +296,7 @@ fn replay<P: Protocol>(survey: &Survey, held: Durable, options: P::Options) -> R
         options,
         recovered: held,
         machine,
+        blank: KvStore::new(),
         state,
         incarnation: survey.peek.boots + 1,
         policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX, log_bytes_max: u64::MAX, ..Policy::default() },

@@ -92,7 +92,11 @@ pub trait Adopting: Leads {
         let may_change = office.pending_change <= node.commit && is_settled;
         if waits && is_ready && may_change && office.transfer.is_none() {
             let described = Member { wants_vote: false, ..member.clone() };
-            self.append_change(MembershipChange::of([Change::AddVoter(peer), Change::Describe(peer, described)]), out);
+            let change = MembershipChange::of([Change::AddVoter(peer), Change::Describe(peer, described)]);
+            // A witness waits while too few hold data beside it.
+            if node.membership.after(&change).is_ok() {
+                self.append_change(change, out);
+            }
         }
     }
 

@@ -108,15 +108,16 @@ impl<L: History> Node<L> {
     /// A node that holds this, and follows nobody. The snapshot's membership supersedes the founding one.
     pub fn new(cluster: Cluster, promise: Promise, log: L, snapshot: Option<SnapshotReference>) -> Node<L> {
         let Cluster { me, membership, timing, priority, limits, defect } = cluster;
+        let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
         Node {
             me,
             timing,
-            priority,
+            priority: if membership.is_witness(me) { Priority::Never } else { priority },
             limits,
             promise,
             commit: log.base().index,
             log,
-            membership: snapshot.as_ref().map_or(membership, |reference| reference.membership.clone()),
+            membership,
             snapshot,
             leader: None,
             links_down: BTreeSet::new(),
@@ -223,6 +224,10 @@ impl<L: History> Node<L> {
     /// This membership is in force, by the entry or snapshot at `index`.
     pub fn reconfigure<P: Protocol>(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<P>) {
         self.membership = membership.clone();
+        if membership.is_witness(self.me) {
+            // It leads as a caretaker at most: it can give entries to others, and no state (ADR 40).
+            self.priority = Priority::Never;
+        }
         out.push(Effect::Reconfigure { membership, index });
     }
 

@@ -153,6 +153,11 @@ pub enum Action<P: Protocol, S: StateMachine> {
         /// The view from which they are served.
         view: ViewOf<S>,
     },
+    /// These reads cannot be served here: this member is a witness, and holds no state.
+    Unreadable {
+        /// The reads that are refused.
+        requests: Vec<RequestId>,
+    },
     /// An administrator's request ended.
     AdminEnded {
         /// The host's number for it.

@@ -291,7 +291,7 @@ struct ChunkShape {
 /// Codes from here on are refusals of a membership change, by rule.
 const MEMBERSHIP_CODES: u32 = 100;
 
-const MEMBERSHIP_RULES: [MembershipRefusal; 9] = [
+const MEMBERSHIP_RULES: [MembershipRefusal; 10] = [
     MembershipRefusal::NoVoters,
     MembershipRefusal::NotSimple,
     MembershipRefusal::AlreadyJoint,
@@ -301,6 +301,7 @@ const MEMBERSHIP_RULES: [MembershipRefusal; 9] = [
     MembershipRefusal::NotLearner,
     MembershipRefusal::NotReady,
     MembershipRefusal::TooLarge,
+    MembershipRefusal::Witness,
 ];
 
 fn refusal_numbers(refusal: &Refusal) -> (u32, u64, String) {
@@ -312,6 +313,7 @@ fn refusal_numbers(refusal: &Refusal) -> (u32, u64, String) {
         Refusal::MembershipPending => (5, 0, String::new()),
         Refusal::BadTransferee(node) => (6, node.0, String::new()),
         Refusal::TransferTimedOut => (7, 0, String::new()),
+        Refusal::IsWitness => (8, 0, String::new()),
         Refusal::Membership(rule, what) => {
             let position = MEMBERSHIP_RULES.iter().position(|known| known == rule).expect("all rules are listed");
             (MEMBERSHIP_CODES + u32::try_from(position).expect("few rules"), 0, what.clone())
@@ -328,6 +330,7 @@ fn refusal_numbered(code: u32, node: u64, what: String) -> Result<Refusal, WireE
         5 => Refusal::MembershipPending,
         6 => Refusal::BadTransferee(NodeId(node)),
         7 => Refusal::TransferTimedOut,
+        8 => Refusal::IsWitness,
         code => {
             let position = code.checked_sub(MEMBERSHIP_CODES).and_then(|position| usize::try_from(position).ok());
             let rule = position.and_then(|position| MEMBERSHIP_RULES.get(position));

@@ -114,6 +114,7 @@ impl Proposals {
 
 impl<P: Protocol, S: StateMachine> Replica<P, S> {
     pub(super) fn on_propose(&mut self, requests: Vec<Request>, out: &mut Vec<Action<P, S>>) {
+        let requests = self.refuse_commands(requests, out);
         let mut ids = Vec::with_capacity(requests.len());
         for Request { id, kind, payload } in requests {
             assert!(

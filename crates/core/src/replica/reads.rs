@@ -45,6 +45,9 @@ impl Reads {
 
 impl<P: Protocol, S: StateMachine> Replica<P, S> {
     pub(super) fn on_read(&mut self, requests: Vec<RequestId>, out: &mut Vec<Action<P, S>>) {
+        if self.is_witness {
+            return self.refuse_reads(requests, out);
+        }
         self.reads.waiting.extend(requests);
         self.raise_barrier(out);
     }
@@ -117,6 +120,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let later = self.reads.confirmed.split_off(&(applied.index + 1));
         let ready = std::mem::replace(&mut self.reads.confirmed, later);
         let requests: Vec<RequestId> = ready.into_values().flatten().collect();
+        if self.is_witness {
+            return self.refuse_reads(requests, out);
+        }
         let view = ViewOf(View(self.machine.freeze()));
         out.push(Action::Readable { requests, applied, view });
     }

@@ -29,6 +29,10 @@ const WITH_CLOCK: u32 = u32::MAX;
 /// versions cannot read it, and is not meant to.
 const WITH_VERSION: u32 = u32::MAX - 1;
 
+/// First word of a witness's snapshot, before everything else: it has no state, and who holds one must not load it. A build that knows
+/// of no witnesses cannot read it, and is not meant to.
+const OF_WITNESS: u32 = u32::MAX - 2;
+
 /// Bounds after which a snapshot is cut: the first that is reached counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Policy {
@@ -58,6 +62,8 @@ pub struct ReplicaState {
     pub clock: LogTime,
     /// Version of the rules by which entries are applied.
     pub version: ApplyVersion,
+    /// Whether this is a witness's: the state machine beside it is that of an empty log.
+    pub is_witness: bool,
 }
 
 /// The parts of a snapshot, ready to be encoded off the loop.
@@ -107,7 +113,10 @@ impl<S: StateMachine> SnapshotContents<S> {
     /// Encodes the replica's own state, with which a snapshot begins.
     fn head(&self) -> Bytes {
         let mut head = BytesMut::new();
-        let ReplicaState { applied_requests, clock, version } = &self.state;
+        let ReplicaState { applied_requests, clock, version, is_witness } = &self.state;
+        if *is_witness {
+            head.put_u32_le(OF_WITNESS);
+        }
         if *version > ApplyVersion::FIRST {
             head.put_u32_le(WITH_VERSION);
             head.put_u32_le(version.0);
@@ -157,6 +166,10 @@ fn decode_head(bytes: &mut dyn Buf) -> Result<ReplicaState, SnapshotError> {
     let short = || SnapshotError { what: "it ends inside the applied requests".into() };
     let (mut clock, mut version) = (LogTime::default(), ApplyVersion::FIRST);
     let mut count = bytes.try_get_u32_le().map_err(|_| short())?;
+    let is_witness = count == OF_WITNESS;
+    if is_witness {
+        count = bytes.try_get_u32_le().map_err(|_| short())?;
+    }
     if count == WITH_VERSION {
         version = ApplyVersion(bytes.try_get_u32_le().map_err(|_| short())?);
         count = bytes.try_get_u32_le().map_err(|_| short())?;
@@ -184,7 +197,7 @@ fn decode_head(bytes: &mut dyn Buf) -> Result<ReplicaState, SnapshotError> {
         }
         parts.push((node, incarnation, through, above));
     }
-    Ok(ReplicaState { applied_requests: AppliedRequests::from_parts(parts), clock, version })
+    Ok(ReplicaState { applied_requests: AppliedRequests::from_parts(parts), clock, version, is_witness })
 }
 
 /// From this size on a snapshot is large, and cut only when the log since the last is at least this part of it.
@@ -287,7 +300,11 @@ pub struct Snapshots {
     entries: u64,
     bytes: u64,
     last_bytes: u64,
-    cutting: bool,
+    pub(super) cutting: bool,
+    /// What was offered to this witness, and waits until the cut under way has ended.
+    pub(super) offered: Option<SnapshotReference>,
+    /// What the cut under way stands in for, at a witness.
+    pub(super) standing_in: Option<SnapshotReference>,
     fetch: Option<Fetch>,
     /// A snapshot whose source is gone or was given up, and the bytes it had sent: the fetch goes on from there if any peer offers it.
     begun: Option<(SnapshotReference, u64)>,
@@ -296,7 +313,18 @@ pub struct Snapshots {
 
 impl Snapshots {
     pub(super) fn new(policy: Policy, last_bytes: u64) -> Snapshots {
-        Snapshots { policy, entries: 0, bytes: 0, last_bytes, cutting: false, fetch: None, begun: None, loading: None }
+        Snapshots {
+            policy,
+            entries: 0,
+            bytes: 0,
+            last_bytes,
+            cutting: false,
+            offered: None,
+            standing_in: None,
+            fetch: None,
+            begun: None,
+            loading: None,
+        }
     }
 
     pub(super) fn on_applied(&mut self, payload: usize) {
@@ -347,6 +375,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 applied_requests: self.applied_requests.clone(),
                 clock: self.clock.applied(),
                 version: self.version,
+                is_witness: self.is_witness && self.defect != Some(Defect::WitnessGivesSnapshots),
             },
             view: self.machine.freeze(),
         }
@@ -354,13 +383,21 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     pub(super) fn on_snapshot_cut(&mut self, reference: Option<SnapshotReference>, out: &mut Vec<Action<P, S>>) {
         self.snapshots.cutting = false;
-        if let Some(reference) = reference {
-            self.snapshots.last_bytes = reference.bytes;
-            self.feed(Input::Compact(reference), out);
+        match (self.snapshots.standing_in.take(), reference) {
+            (Some(offered), own) => self.on_stand_in_cut(offered, own, out),
+            (None, Some(reference)) => {
+                self.snapshots.last_bytes = reference.bytes;
+                self.feed(Input::Compact(reference), out);
+            }
+            (None, None) => {}
         }
+        self.cut_stand_in(out);
     }
 
     pub(super) fn fetch(&mut self, from: NodeId, reference: SnapshotReference, out: &mut Vec<Action<P, S>>) {
+        if self.is_witness || reference.membership.is_witness(self.me) {
+            return self.stand_in(reference, out);
+        }
         // Equal references are equal bytes, from any source.
         let begun = self.snapshots.begun.take().filter(|(begun, _)| *begun == reference);
         let offset = begun.map_or(0, |(_, offset)| offset);
@@ -494,10 +531,10 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     ) {
         let reference = self.snapshots.loading.take().expect("a snapshot is loaded only when one was asked for");
         assert_eq!(reference.lsn, lsn, "the snapshot that was asked for is the one that was loaded");
-        let ReplicaState { applied_requests, clock, version } = state;
-        if self.stops_at_snapshot(lsn, version, out) {
+        if self.stops_at_snapshot(lsn, state.version, out) || self.stops_at_witness(&reference, &state, out) {
             return;
         }
+        let ReplicaState { applied_requests, clock, version, is_witness: _ } = state;
         machine.inherit(&self.machine);
         (self.machine, self.applied_requests, self.version) = (machine, applied_requests, version);
         self.machine.adopt(version);

@@ -9,7 +9,7 @@ use hustings_core::replica::{
     Action, Birth, Event, Policy, Replica, ReplicaMessage, ReplicaTimer, Request, SnapshotContents,
 };
 use hustings_core::{
-    ApplyVersion, Cluster, Durable, EntryKind, LinkState, Lsn, MembershipChange, NodeId, Record, Refusal, Role,
+    ApplyVersion, Cluster, Durable, EntryKind, Limits, LinkState, Lsn, MembershipChange, NodeId, Record, Refusal, Role,
     SnapshotError, SnapshotReference, StateMachine, Wire,
 };
 use hustings_raft::{Message, Options, Raft, Timer};
@@ -123,12 +123,24 @@ pub struct Hosts {
 
 fn birth(cluster: Cluster, recovered: Durable, can: ApplyVersion, policy: Policy) -> Birth<Raft, Book> {
     let (options, machine, state) = (Options::default(), Book::default(), ReplicaState::default());
-    Birth { cluster, options, recovered, machine, state, incarnation: 1, policy, can }
+    Birth { cluster, options, recovered, blank: Book::default(), machine, state, incarnation: 1, policy, can }
 }
 
 /// Three replicas as they are by default.
 pub fn three() -> Hosts {
     Hosts::new(Cluster::of(3, 1), Policy::default())
+}
+
+/// Three replicas of which the last is a witness; the others cut a snapshot after eight entries and keep none behind it.
+pub fn three_with_witness() -> Hosts {
+    let cluster = Cluster::of(3, 1);
+    let mut membership = (*cluster.membership).clone();
+    membership.members.get_mut(&NodeId(3)).expect("n3 is a member").is_witness = true;
+    let limits = Limits { trailing_entries: 0, ..cluster.limits };
+    Hosts::new(
+        Cluster { membership: membership.into(), limits, ..cluster },
+        Policy { entries_max: 8, ..Policy::default() },
+    )
 }
 
 impl Hosts {
@@ -381,6 +393,11 @@ impl Hosts {
                     for request in requests {
                         end(&mut host.reads, request, Ended::Saw(view.0.0.lines.clone()));
                     }
+                }
+                Action::Unreadable { requests } => {
+                    requests
+                        .into_iter()
+                        .for_each(|request| end(&mut host.reads, request, Ended::Refused(Refusal::IsWitness)));
                 }
                 Action::CutSnapshot(contents) => host.cut = Some(contents),
                 Action::StoreChunk { reference, offset, bytes } => {

@@ -21,6 +21,10 @@ pub(crate) fn of_request(error: RequestError) -> Status {
             Refusal::BadTransferee(_) => EtcdError::BadLeaderTransferee.into(),
             Refusal::TransferTimedOut => EtcdError::Timeout.into(),
             Refusal::MembershipPending => EtcdError::Unhealthy.into(),
+            Refusal::Membership(MembershipRefusal::Witness, what) => {
+                Status::failed_precondition(format!("etcdserver: {what}"))
+            }
+            Refusal::IsWitness => is_witness(),
             Refusal::Membership(MembershipRefusal::TooLarge, what) => {
                 Status::invalid_argument(format!("etcdserver: {what}"))
             }
@@ -28,6 +32,11 @@ pub(crate) fn of_request(error: RequestError) -> Status {
             Refusal::Overloaded => EtcdError::TooManyRequests.into(),
         },
     }
+}
+
+/// The refusal of what a witness cannot do, with the code of what a learner cannot: clients then ask another member.
+pub(crate) fn is_witness() -> Status {
+    Status::unavailable("etcdserver: this member is a witness, which votes and holds no data: ask another member")
 }
 
 /// Translates a refused change of membership.
@@ -42,7 +51,7 @@ fn of_membership(kind: MembershipRefusal) -> EtcdError {
         MembershipRefusal::NotLearner => EtcdError::MemberNotLearner,
         MembershipRefusal::NotReady => EtcdError::LearnerNotReady,
         // Said in words above.
-        MembershipRefusal::TooLarge => EtcdError::RequestTooLarge,
+        MembershipRefusal::TooLarge | MembershipRefusal::Witness => EtcdError::RequestTooLarge,
     }
 }
 

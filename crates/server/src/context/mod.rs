@@ -20,7 +20,6 @@ use hustings_kv::{Advance, COST_MAX, Command, KvError, Need, Response, View};
 use hustings_node::{Happening, NodeStatus, Readable, RequestError};
 use tokio::sync::{Semaphore, SemaphorePermit, broadcast, watch};
 use tonic::Status;
-use tonic::metadata::MetadataMap;
 
 use crate::context::backend::Backend;
 use crate::context::caller::Caller;
@@ -30,6 +29,7 @@ use crate::context::metrics::Metrics;
 use crate::context::options::ServerOptions;
 use crate::context::password::Passwords;
 use crate::context::quota::{Quota, Room};
+pub(crate) use crate::context::readiness::{Learner, insists_on_leader};
 use crate::context::recent::Recent;
 use crate::context::renewals::{Renewals, Waiting};
 use crate::context::serving::{Serving, StreamEnd};
@@ -61,6 +61,8 @@ pub(crate) mod permissions;
 pub(crate) mod recent;
 
 pub(crate) mod quota;
+
+pub(crate) mod readiness;
 
 pub(crate) mod memory;
 
@@ -97,15 +99,6 @@ const PROPOSAL_BYTES: usize = 512;
 
 /// Greatest cost of a command that need not wait for its turn, in the store's visits: some 0.2 milliseconds.
 const CHEAP_COST_MAX: u64 = 2_000;
-
-/// Whether a method is served by a member that only learns.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Learner {
-    /// A learner serves this, too.
-    Serves,
-    /// A learner refuses this.
-    Refuses,
-}
 
 /// The state that all services share.
 pub(crate) struct Context<B> {
@@ -197,18 +190,6 @@ impl<B: Backend> Context<B> {
     pub(crate) async fn admit<T>(&self, request: &tonic::Request<T>, learner: Learner) -> Result<Caller, Status> {
         self.check(request.metadata(), learner)?;
         self.caller(request.metadata(), request.extensions()).await
-    }
-
-    /// Refuses what this member cannot do now: a learner most things, any member without a leader what insists on one.
-    pub(crate) fn check(&self, metadata: &MetadataMap, learner: Learner) -> Result<(), Status> {
-        let status = self.backend.status();
-        if learner == Learner::Refuses && status.membership.is_learner(status.me) {
-            return Err(EtcdError::NotSupportedForLearner.into());
-        }
-        if status.leader.is_none() && insists_on_leader(metadata) {
-            return Err(EtcdError::NoLeader.into());
-        }
-        Ok(())
     }
 
     /// Proposes a command and waits for its result, within bounds.
@@ -487,6 +468,11 @@ impl<B: Backend> Context<B> {
 
     /// Refuses a caller without a right that concerns no key.
     pub(crate) async fn require(&self, caller: &Caller, need: Need<'_>) -> Result<(), Status> {
+        if self.is_witness() {
+            // Only what it does by itself: it cannot tell who else may.
+            let is_own = caller.proof().is_some_and(|proof| proof.is_member);
+            return if is_own { Ok(()) } else { Err(error::is_witness()) };
+        }
         self.read_local(caller, need).await.map(drop)
     }
 
@@ -590,11 +576,6 @@ impl Drop for Pending<'_> {
     fn drop(&mut self) {
         self.0.proposals_pending.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// Whether a client asked to be told at once when there is no leader.
-pub(crate) fn insists_on_leader(metadata: &MetadataMap) -> bool {
-    metadata.get("hasleader").is_some_and(|value| value == "true")
 }
 
 /// The services: one value that implements all of the API's traits over the shared context.

@@ -90,7 +90,8 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
     }
     // Facts about the cluster are for its users; whether this member is well, for everybody, as in etcd.
     let (mut caller, mut alarms) = (Caller::anybody(), Vec::new());
-    if path.starts_with("/v1/") || path.starts_with("/debug/") {
+    let tells = matches!(path, "/v1/leader" | "/v1/status") && services.is_witness();
+    if (path.starts_with("/v1/") || path.starts_with("/debug/")) && !tells {
         let admitted = async {
             let caller = own::admit(services, &head, Learner::Serves).await?;
             // The store itself is asked: this member may not have looked since users count.
@@ -151,6 +152,10 @@ impl<B: Backend> Services<B> {
     }
 
     async fn ailment(&self, query: &str, is_serializable: bool) -> Option<String> {
+        if self.is_witness() {
+            // It has no store to read; it votes where it knows a leader.
+            return (!is_serializable).then(|| self.voting_ailment()).flatten();
+        }
         let local = match self.read_local(&Caller::anybody(), Need::Nothing).await {
             Ok(view) => view,
             Err(status) => return Some(format!("RANGE ERROR:{}", status.message())),
@@ -168,6 +173,10 @@ impl<B: Backend> Services<B> {
             return Some("RAFT NO LEADER".to_owned());
         }
         self.quorum_ailment().await.map(|reason| format!("QGET ERROR:{reason}"))
+    }
+
+    fn voting_ailment(&self) -> Option<String> {
+        self.node_status().leader.is_none().then(|| "RAFT NO LEADER".to_owned())
     }
 
     async fn quorum_ailment(&self) -> Option<String> {
@@ -212,6 +221,8 @@ impl<B: Backend> Services<B> {
 
     async fn check_failure(&self, check: &str) -> Option<String> {
         match check {
+            "linearizable_read" if self.is_witness() => self.voting_ailment(),
+            _ if self.is_witness() => None,
             "linearizable_read" => self.quorum_ailment().await,
             "data_corruption" => {
                 let view = self.read_local(&Caller::anybody(), Need::Nothing).await.ok()?;

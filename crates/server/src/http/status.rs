@@ -66,6 +66,7 @@ fn role(status: &NodeStatus) -> &'static str {
         Role::Candidate => "candidate",
         Role::PreCandidate => "pre-candidate",
         Role::Follower if status.membership.is_learner(status.me) => "learner",
+        Role::Follower if status.membership.is_witness(status.me) => "witness",
         Role::Follower => "follower",
     }
 }
@@ -89,6 +90,7 @@ fn member(id: NodeId, status: &NodeStatus, counters: Option<&Counters>) -> Value
         "name": membership.name_of(id),
         "id": format!("{:x}", id.0),
         "votes": membership.is_voter(id),
+        "is_witness": known.is_witness,
         "client_urls": known.client_urls,
         "peer_urls": known.peer_urls,
         "reach": word,

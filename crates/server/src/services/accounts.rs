@@ -309,14 +309,7 @@ fn is_empty_range(key: &[u8], range_end: &[u8]) -> bool {
 impl<B: Backend> Context<B> {
     /// Changes users or roles; answers the store's revision.
     async fn change_accounts(&self, caller: &Caller, change: AccountsChange) -> Result<i64, Status> {
-        // A new cluster rises to this version by itself, within moments of its first leader.
-        let mut status = self.status_changes();
-        let has_users = status.wait_for(|status| status.version >= USERS_FROM);
-        let Ok(risen) = tokio::time::timeout(self.options.request_timeout(), has_users).await else {
-            let text = "etcdserver: not capable: some member is of an older build, update it first";
-            return Err(Status::unavailable(text));
-        };
-        risen.map_err(|_| Status::from(EtcdError::Stopped))?;
+        self.await_version(USERS_FROM).await?;
         match self.propose(caller, Command::Accounts(Accounts { change: Some(change) })).await? {
             Applied::Accounts { revision, .. } => {
                 // So that this member judges by it at once.

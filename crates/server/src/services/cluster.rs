@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hustings_api::EtcdError;
-use hustings_api::client::{JOIN_SECRET, JOIN_TOKEN};
+use hustings_api::client::{JOIN_SECRET, JOIN_TOKEN, WITNESS};
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::cluster_server::Cluster;
-use hustings_core::{Change, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Refusal};
+use hustings_core::{ApplyVersion, Change, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Refusal};
 use hustings_kv::Need;
 use hustings_node::RequestError;
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -23,6 +23,9 @@ use crate::context::backend::Backend;
 use crate::context::caller::Caller;
 use crate::context::error;
 use crate::context::{Context, Learner, Services};
+
+/// First apply version in which a member may be a witness: older builds would forget that it is one.
+const WITNESSES_FROM: ApplyVersion = ApplyVersion(4);
 
 /// Pause before a member announces its name again after a failure.
 const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
@@ -39,6 +42,25 @@ fn join_token(metadata: &MetadataMap) -> Result<Option<u64>, Status> {
         .ok_or_else(|| Status::invalid_argument(format!("{JOIN_TOKEN}: a token is 1 to 16 digits in hex, and not 0")))
 }
 
+/// Whether the member that is added is to vote and hold no data.
+fn wants_witness(metadata: &MetadataMap) -> Result<bool, Status> {
+    match metadata.get(WITNESS).map(|value| value.to_str()) {
+        None => Ok(false),
+        Some(Ok("true")) => Ok(true),
+        Some(_) => Err(Status::invalid_argument(format!("{WITNESS}: it is \"true\" or not there"))),
+    }
+}
+
+/// Says in an answer's metadata which of its members are witnesses: their ids in hex, for etcd's message has no place for it.
+fn name_witnesses<T>(answer: &mut Response<T>, membership: &Membership) {
+    let witnesses = membership.members.iter().filter(|(_, member)| member.is_witness);
+    let ids: Vec<String> = witnesses.map(|(id, _)| format!("{:x}", id.0)).collect();
+    if !ids.is_empty() {
+        let ids = ids.join(",").parse().expect("hex digits and commas are text");
+        answer.metadata_mut().insert(WITNESS, ids);
+    }
+}
+
 #[tonic::async_trait]
 impl<B: Backend> Cluster for Services<B> {
     async fn member_add(
@@ -46,10 +68,14 @@ impl<B: Backend> Cluster for Services<B> {
         request: Request<pb::MemberAddRequest>,
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
-        let incarnation = join_token(request.metadata())?;
+        let (incarnation, is_witness) = (join_token(request.metadata())?, wants_witness(request.metadata())?);
         let pb::MemberAddRequest { peer_urls, is_learner } = request.into_inner();
         check_urls(&peer_urls)?;
-        let member = Member { peer_urls, wants_vote: !is_learner, incarnation, ..Member::default() };
+        if is_witness {
+            self.require(&caller, Need::Root).await?;
+            self.await_version(WITNESSES_FROM).await?;
+        }
+        let member = Member { peer_urls, wants_vote: !is_learner, incarnation, is_witness, ..Member::default() };
         let (id, membership) = self.add(&caller, member).await?;
         let members = members(&membership);
         let member = members.iter().find(|member| member.id == id.0).cloned();
@@ -57,6 +83,7 @@ impl<B: Backend> Cluster for Services<B> {
         if self.options.has_cluster_secret {
             answer.metadata_mut().insert(JOIN_SECRET, MetadataValue::from_static("true"));
         }
+        name_witnesses(&mut answer, &membership);
         Ok(answer)
     }
 
@@ -104,7 +131,9 @@ impl<B: Backend> Cluster for Services<B> {
             }
         };
         let header = self.header_of_members();
-        Ok(Response::new(pb::MemberListResponse { header, members: members(&membership) }))
+        let mut answer = Response::new(pb::MemberListResponse { header, members: members(&membership) });
+        name_witnesses(&mut answer, &membership);
+        Ok(answer)
     }
 
     async fn member_promote(

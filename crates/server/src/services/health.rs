@@ -1,6 +1,6 @@
 //! The health protocol of gRPC: whether to send requests here.
 //!
-//! Source: grpc/doc/health-checking.md. A member serves while it knows a leader; liveness is another question, which
+//! Source: grpc/doc/health-checking.md. A member serves while it knows a leader, and a witness never; liveness is another question, which
 //! `/livez` answers.
 
 use futures::stream;
@@ -27,7 +27,11 @@ const SERVICES: [&str; 9] = [
 ];
 
 fn serving(status: &hustings_node::NodeStatus) -> ServingStatus {
-    if status.leader.is_some() { ServingStatus::Serving } else { ServingStatus::NotServing }
+    if status.leader.is_some() && !status.membership.is_witness(status.me) {
+        ServingStatus::Serving
+    } else {
+        ServingStatus::NotServing
+    }
 }
 
 #[tonic::async_trait]

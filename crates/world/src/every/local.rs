@@ -186,6 +186,7 @@ impl<P: Protocol> Member<P> {
             options: options.clone(),
             recovered: self.durable.clone(),
             machine: Ledger::default(),
+            blank: Ledger::default(),
             state: ReplicaState::default(),
             incarnation: self.lives + 1,
             policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX, log_bytes_max: u64::MAX, ..Policy::default() },

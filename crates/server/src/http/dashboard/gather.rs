@@ -7,6 +7,7 @@ use futures::future::join_all;
 use http_body_util::{BodyExt, Full, Limited};
 use hustings_api::dial::{authority_of, dial};
 use hustings_core::{Member, NodeId};
+use hustings_node::reach::Reach;
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
 use hyper::http::request::{Builder, Parts};
 use hyper_util::rt::TokioIo;
@@ -48,7 +49,12 @@ pub(super) async fn cluster<B: Backend>(services: &Services<B>, viewer: &Viewer)
     let status = services.node_status();
     let members = status.membership.everyone().map(async |id| {
         let member = status.membership.members.get(&id).cloned().unwrap_or_default();
-        let reported = if id == status.me { Ok(own.clone()) } else { ask(services, viewer, &member).await };
+        let reported = match member.is_witness {
+            _ if id == status.me => Ok(own.clone()),
+            // It knows no users, so it reports to nobody.
+            true => Err(IS_WITNESS.to_owned()),
+            false => ask(services, viewer, &member).await,
+        };
         let (report, why) = match reported {
             Ok(report) => (Some(report), None),
             Err(why) => (None, Some(why)),
@@ -57,6 +63,8 @@ pub(super) async fn cluster<B: Backend>(services: &Services<B>, viewer: &Viewer)
             "name": status.membership.name_of(id),
             "id": format!("{:x}", id.0),
             "votes": status.membership.is_voter(id),
+            "is_witness": member.is_witness,
+            "is_reached": is_reached(services, id),
             "client_urls": member.client_urls,
             "report": report,
             "why": why,
@@ -74,6 +82,15 @@ pub(super) async fn cluster<B: Backend>(services: &Services<B>, viewer: &Viewer)
         "is_quorum_there": is_quorum_there(services, status.me),
         "members": members,
     }))
+}
+
+/// What is said in place of a witness's report.
+const IS_WITNESS: &str = "a witness votes and holds no data: it reports nothing but its status";
+
+/// Whether this member and that one reach each other; `None` of itself, and while nobody counts.
+fn is_reached<B: Backend>(services: &Services<B>, id: NodeId) -> Option<bool> {
+    let counters = services.metrics.node.get().filter(|_| id != services.node_status().me)?;
+    Some(matches!(counters.reach_of(id), (Reach::Reachable, _)))
 }
 
 /// Whether a majority can be reached from here; `None` while nobody counts.

@@ -1,0 +1,148 @@
+//! Goal: two members with data and a witness serve like three members, and nobody takes the witness for one that has data. Method: real
+//! processes under every protocol; members are killed, disks deleted, and what was acknowledged is read again.
+
+mod support;
+
+use hustings_api::Client;
+use hustings_testbed::{Cluster, get, put, wait_for};
+use serde_json::Value;
+use support::{PROTOCOLS, hustings, program};
+
+const KEYS: usize = 20;
+
+/// Two members with data, n1 and n2, and the witness n3 as a voter.
+async fn two_and_a_witness(protocol: &str) -> Cluster {
+    let mut cluster = Cluster::start(program().with(&["--protocol", protocol]), 2).await.expect("two nodes start");
+    let witness = cluster.start_joiner().expect("ports are free");
+    let (peer, endpoint) = (cluster.nodes[witness].peer.clone(), cluster.nodes[0].client.clone());
+    hustings(&["member", "add", "n3", "--witness", "--peer-urls", &peer, "--endpoints", &endpoint]).ok();
+    cluster.join(witness).expect("it starts");
+    wait_for("the witness to vote", async || {
+        let listed = hustings(&["member", "list", "-o", "json", "--endpoints", &endpoint]);
+        let listed: Value = serde_json::from_str(&listed.stdout).ok()?;
+        let is_voter =
+            |member: &Value| member["name"] == "n3" && member["is_witness"] == true && member["is_learner"] == false;
+        listed["members"].as_array()?.iter().any(is_voter).then_some(())
+    })
+    .await
+    .expect("it is promoted");
+    cluster
+}
+
+async fn write_all(client: &Client, prefix: &str) {
+    for number in 0..KEYS {
+        let key = format!("{prefix}/{number}");
+        // Its leader may be gone: nothing is acknowledged until another one leads.
+        wait_for("a write to be acknowledged", async || put(client, &key, "kept").await.ok())
+            .await
+            .expect("somebody leads");
+    }
+}
+
+async fn read_all(client: &Client, prefix: &str) {
+    for number in 0..KEYS {
+        let key = format!("{prefix}/{number}");
+        let found =
+            wait_for("a read to be served", async || get(client, &key).await.ok()).await.expect("somebody leads");
+        assert!(found.is_some_and(|(value, _)| value == "kept"), "{key} was acknowledged and is gone");
+    }
+}
+
+async fn client_of(cluster: &Cluster, positions: &[usize]) -> Client {
+    let endpoints: Vec<String> = positions.iter().map(|at| cluster.nodes[*at].client.clone()).collect();
+    Client::connect(&endpoints).await.expect("a node answers")
+}
+
+async fn nothing_is_lost_with_either_member_that_holds_data(protocol: &str) {
+    let mut cluster = two_and_a_witness(protocol).await;
+    let leader = cluster.leader().await.expect("somebody leads");
+    assert!(leader < 2, "{protocol}: a witness does not lead");
+    let other = 1 - leader;
+    let client = client_of(&cluster, &[leader]).await;
+    write_all(&client, "both").await;
+    cluster.kill(other);
+    write_all(&client, "beside the witness").await;
+    // The witness alone has what the other one lacks.
+    cluster.kill(leader);
+    cluster.start_node(other).expect("it starts");
+    let client = client_of(&cluster, &[other]).await;
+    read_all(&client, "both").await;
+    read_all(&client, "beside the witness").await;
+    write_all(&client, "afterwards").await;
+    assert_eq!(cluster.leader().await.expect("somebody leads"), other, "{protocol}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_with_either_member_that_holds_data_under_every_protocol() {
+    for protocol in PROTOCOLS {
+        nothing_is_lost_with_either_member_that_holds_data(protocol).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_witness_serves_no_client_and_says_so() {
+    let mut cluster = two_and_a_witness("raft").await;
+    let (witness, endpoints) = (cluster.nodes[2].client.clone(), cluster.endpoints().join(","));
+    for refused in [
+        &["put", "key", "value"][..],
+        &["get", "key", "--serializable"],
+        &["lease", "grant", "10s"],
+        &["member", "list"],
+        &["snapshot", "save", "/dev/null"],
+    ] {
+        let ended = hustings(&[refused, &["--endpoints", &witness]].concat());
+        assert_ne!(ended.code, Some(0), "{refused:?}: {ended:?}");
+        assert!(ended.stderr.contains("this member is a witness"), "{refused:?}: {ended:?}");
+    }
+    // Whoever knows the others, too, is served; and the witness says how it is.
+    hustings(&["put", "key", "value", "--endpoints", &endpoints]).ok();
+    let status: Value =
+        serde_json::from_str(&hustings(&["status", "-o", "json", "--endpoints", &endpoints]).ok()).expect("JSON");
+    let roles: Vec<&str> =
+        status["members"].as_array().expect("a list").iter().filter_map(|it| it["role"].as_str()).collect();
+    assert!(roles.contains(&"witness") && status["healthy"] == true, "{status}");
+    // A member with data must not go while the witness would be half of what is left.
+    let refused = hustings(&["member", "remove", "n1", "--endpoints", &endpoints]).failed();
+    assert!(refused.contains("fewer than half") && refused.contains("remove the witness"), "{refused}");
+    // It is the same after a restart.
+    cluster.terminate(2).expect("it ends");
+    cluster.start_node(2).expect("it starts");
+    cluster.wait_until_serving(0).await.expect("the others serve");
+    let ended = hustings(&["get", "key", "--endpoints", &witness]);
+    assert!(ended.stderr.contains("this member is a witness"), "{ended:?}");
+}
+
+async fn what_a_witness_holds_is_recovered(protocol: &str) {
+    let mut cluster = two_and_a_witness(protocol).await;
+    let leader = cluster.leader().await.expect("somebody leads");
+    let other = 1 - leader;
+    let client = client_of(&cluster, &[leader]).await;
+    write_all(&client, "both").await;
+    cluster.kill(other);
+    write_all(&client, "beside the witness").await;
+    cluster.kill(leader);
+    cluster.kill(2);
+    std::fs::remove_dir_all(&cluster.nodes[leader].data_dir).expect("its disk is gone");
+    let path = |at: usize| cluster.nodes[at].data_dir.to_str().expect("paths here are text").to_owned();
+    let alone = hustings(&["recover", &path(2)]).failed();
+    assert!(alone.contains("votes and holds no data"), "{protocol}: {alone}");
+    let new = cluster.directory().join("recovered");
+    let new = new.to_str().expect("paths here are text");
+    let lost = cluster.nodes[leader].name.clone();
+    hustings(&["recover", &path(other), &path(2), "--lost", &lost, "--even-if-alive", "--into", new]).ok();
+    let mut alone = Cluster::prepare(program().with(&["--protocol", protocol]), 1).expect("ports are free");
+    alone.nodes[0].name = cluster.nodes[other].name.clone();
+    alone.nodes[0].data_dir = new.into();
+    alone.start_node(0).expect("it starts");
+    alone.wait_until_serving(0).await.expect("it serves");
+    let client = client_of(&alone, &[0]).await;
+    read_all(&client, "both").await;
+    read_all(&client, "beside the witness").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_only_a_witness_holds_is_recovered_under_every_protocol() {
+    for protocol in PROTOCOLS {
+        what_a_witness_holds_is_recovered(protocol).await;
+    }
+}
