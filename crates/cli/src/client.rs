@@ -280,11 +280,16 @@ async fn del(matches: &ArgMatches) -> Result<()> {
     Ok(())
 }
 
+/// A watch that was refused so often in a row, within some 25 seconds, ends with the refusal.
+const WATCH_REFUSED_MAX: u32 = 30;
+
 /// Follows from where it stopped when a member is lost: no event twice, none left out.
 async fn watch(matches: &ArgMatches) -> Result<()> {
     let (key, range_end) = range_of(matches);
     let mut start_revision = *matches.get_one::<i64>("rev").expect("it has a default");
     let mut client = connect(matches).await?;
+    // Refusals in a row, each of which a longer pause follows: a witness, a learner, one that stops.
+    let mut refused = 0;
     loop {
         let create = WatchCreateRequest {
             key: key.clone(),
@@ -296,8 +301,9 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
         let request = WatchRequest { request_union: Some(pb::watch_request::RequestUnion::CreateRequest(create)) };
         // The sender stays: a stream whose asking side is closed ends.
         let requests = futures::stream::once(async { request }).chain(futures::stream::pending());
-        match client.watch().watch(asked(requests)).await {
+        let refusal = match client.watch().watch(asked(requests)).await {
             Ok(answers) => {
+                refused = 0;
                 let mut answers = answers.into_inner();
                 while let Some(Ok(answer)) = answers.next().await {
                     if answer.canceled {
@@ -315,11 +321,20 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
                         start_revision = event.kv.as_ref().map_or(start_revision, |kv| kv.mod_revision + 1);
                     }
                 }
+                None
             }
             Err(status) if status.code() != tonic::Code::Unavailable => return Err(from_status(&status)),
-            Err(_) => {}
+            Err(status) => Some(status),
+        };
+        match refusal {
+            None => eprintln!("hustings: the connection to {} was lost; going on elsewhere", client.endpoint()),
+            Some(status) if refused >= WATCH_REFUSED_MAX => return Err(from_status(&status)),
+            Some(status) => {
+                eprintln!("hustings: {}: {}; going on elsewhere", client.endpoint(), status.message());
+                refused += 1;
+                tokio::time::sleep(Duration::from_millis(100) * refused.min(10)).await;
+            }
         }
-        eprintln!("hustings: the connection to {} was lost; going on elsewhere", client.endpoint());
         tokio::time::timeout(Duration::from_secs(30), async {
             while client.move_on().await.is_err() {
                 tokio::time::sleep(Duration::from_millis(200)).await;

@@ -359,7 +359,8 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
         .context("cannot join: add this member first, and name the others in --initial-cluster")?;
         tracing::info!(node = plan.member.name, id = %welcome.you, cluster = %welcome.cluster_id, "joining");
         let (founding, hints) = (welcome.founding, welcome.membership);
-        NodeConfig::joining(welcome.cluster_id, welcome.you, plan.member.clone(), founding, hints, &plan.data_dir)
+        let member = Member { is_witness: hints.is_witness(welcome.you), ..plan.member.clone() };
+        NodeConfig::joining(welcome.cluster_id, welcome.you, member, founding, hints, &plan.data_dir)
     } else {
         let founding = Membership::founded_by(plan.founders.iter().cloned());
         let me = founding.members.iter().find(|(_, member)| member.name == plan.member.name).map(|(id, _)| *id);

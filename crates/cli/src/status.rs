@@ -11,7 +11,7 @@
 //! ```
 //!
 //! `quorum` says whether the voters that can be reached suffice, in both halves of a joint membership. `role` is leader, follower,
-//! learner, witness, candidate, pre-candidate, synchronizing or unreachable; `lag` is how many entries a member has yet to apply of what the
+//! learner, witness, caretaker (a witness that leads for a moment), candidate, pre-candidate, synchronizing or unreachable; `lag` is how many entries a member has yet to apply of what the
 //! furthest one knows to be committed.
 
 use crate::client::connect;
@@ -267,6 +267,11 @@ impl Cluster {
             let name = row["name"].as_str().or(row["endpoint"].as_str()).unwrap_or("a member");
             if row["role"] == "unreachable" {
                 warnings.push(format!("{name}: {}", text(row, "why")));
+            }
+            if row["role"] == "caretaker" {
+                warnings.push(format!(
+                    "{name}: it leads as a caretaker and accepts nothing: it is a witness, and the others lack entries of which it has the last; start the member that has them all"
+                ));
             }
             if row["disk"] == "stalled" {
                 warnings.push(format!("{name}: its disk does not answer"));

@@ -6,6 +6,7 @@ mod support;
 use hustings_api::Client;
 use hustings_testbed::{Cluster, get, put, wait_for};
 use serde_json::Value;
+use std::path::Path;
 use support::{PROTOCOLS, hustings, program};
 
 const KEYS: usize = 20;
@@ -17,8 +18,13 @@ async fn two_and_a_witness(protocol: &str) -> Cluster {
     let (peer, endpoint) = (cluster.nodes[witness].peer.clone(), cluster.nodes[0].client.clone());
     hustings(&["member", "add", "n3", "--witness", "--peer-urls", &peer, "--endpoints", &endpoint]).ok();
     cluster.join(witness).expect("it starts");
+    until_it_votes(&endpoint).await;
+    cluster
+}
+
+async fn until_it_votes(endpoint: &str) {
     wait_for("the witness to vote", async || {
-        let listed = hustings(&["member", "list", "-o", "json", "--endpoints", &endpoint]);
+        let listed = hustings(&["member", "list", "-o", "json", "--endpoints", endpoint]);
         let listed: Value = serde_json::from_str(&listed.stdout).ok()?;
         let is_voter =
             |member: &Value| member["name"] == "n3" && member["is_witness"] == true && member["is_learner"] == false;
@@ -26,7 +32,6 @@ async fn two_and_a_witness(protocol: &str) -> Cluster {
     })
     .await
     .expect("it is promoted");
-    cluster
 }
 
 async fn write_all(client: &Client, prefix: &str) {
@@ -110,6 +115,68 @@ async fn a_witness_serves_no_client_and_says_so() {
     cluster.wait_until_serving(0).await.expect("the others serve");
     let ended = hustings(&["get", "key", "--endpoints", &witness]);
     assert!(ended.stderr.contains("this member is a witness"), "{ended:?}");
+}
+
+/// Goal: a witness is never sent the state, not even before its log says that it is one. Method: the log before it joined is gone, so
+/// what is offered to it is a snapshot of before; then it is removed, and its directory is given to `recover`.
+async fn a_witness_joins_behind_a_snapshot_and_is_nobody_s_heir(protocol: &str) {
+    let arguments = ["--protocol", protocol, "--snapshot-count", "20"];
+    let mut cluster = Cluster::start(program().with(&arguments), 2).await.expect("two nodes start");
+    let client = client_of(&cluster, &[0, 1]).await;
+    write_all(&client, "secret").await;
+    write_all(&client, "secret").await;
+    // What is kept behind a snapshot for slow members is gone with the processes.
+    for position in 0..2 {
+        cluster.terminate(position).expect("it ends");
+    }
+    for position in 0..2 {
+        cluster.start_node(position).expect("it starts");
+    }
+    let witness = cluster.start_joiner().expect("ports are free");
+    let (peer, endpoint) = (cluster.nodes[witness].peer.clone(), cluster.nodes[0].client.clone());
+    wait_for("the witness to be added", async || {
+        let added = hustings(&["member", "add", "n3", "--witness", "--peer-urls", &peer, "--endpoints", &endpoint]);
+        (added.code == Some(0)).then_some(())
+    })
+    .await
+    .expect("somebody leads");
+    cluster.join(witness).expect("it starts");
+    until_it_votes(&endpoint).await;
+    let directory = cluster.nodes[witness].data_dir.clone();
+    assert!(has_snapshot(&directory), "{protocol}: the log before it joined was gone");
+    assert!(!holds(&directory.join("."), b"secret/1", "snap"), "{protocol}: it was sent the state");
+    hustings(&["member", "remove", "n3", "--endpoints", &endpoint]).ok();
+    cluster.wait_for_end(witness).expect("it ends by itself");
+    for position in 0..2 {
+        cluster.kill(position);
+    }
+    let path = |at: usize| cluster.nodes[at].data_dir.to_str().expect("paths here are text").to_owned();
+    let alone = hustings(&["recover", &path(2), "--lost", "n1,n2"]).failed();
+    assert!(alone.contains("votes and holds no data"), "{protocol}: {alone}");
+    let said = hustings(&["recover", &path(2), &path(0), &path(1), "-o", "json"]);
+    let shown: Value =
+        serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{protocol}: {error}: {said:?}"));
+    assert_eq!(shown["recovery"]["keys"], KEYS, "{protocol}: {shown}");
+}
+
+fn has_snapshot(directory: &Path) -> bool {
+    let names = std::fs::read_dir(directory).expect("it is there").flatten().map(|entry| entry.file_name());
+    names.into_iter().any(|name| name.to_string_lossy().ends_with(".snap"))
+}
+
+/// Whether a file whose name ends so holds these bytes.
+fn holds(directory: &Path, wanted: &[u8], ending: &str) -> bool {
+    let files = std::fs::read_dir(directory).expect("it is there").flatten();
+    let ends = files.filter(|entry| entry.file_name().to_string_lossy().ends_with(ending));
+    ends.map(|entry| std::fs::read(entry.path()).expect("it is readable"))
+        .any(|bytes| bytes.windows(wanted.len()).any(|window| window == wanted))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_witness_joins_behind_a_snapshot_and_is_nobody_s_heir_under_every_protocol() {
+    for protocol in PROTOCOLS {
+        a_witness_joins_behind_a_snapshot_and_is_nobody_s_heir(protocol).await;
+    }
 }
 
 async fn what_a_witness_holds_is_recovered(protocol: &str) {

@@ -117,8 +117,9 @@ enum DeadlineTimer {
 impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// A replica at birth or rebirth; the first actions go to `out`.
     pub fn start(birth: Birth<P, S>, out: &mut Vec<Action<P, S>>) -> Replica<P, S> {
-        let Birth { cluster, options, recovered, mut machine, blank, state, incarnation, policy, can } = birth;
-        let ReplicaState { applied_requests, clock, version, is_witness } = state;
+        let Birth { cluster, options, recovered, mut machine, blank, is_witness, state, incarnation, policy, can } =
+            birth;
+        let ReplicaState { applied_requests, clock, version, is_witness: is_of_witness } = state;
         let reference = recovered.snapshot.clone();
         let (applied, membership) = match &reference {
             Some(reference) => (reference.lsn, reference.membership.clone()),
@@ -137,7 +138,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             machine,
             blank: Blank::new(blank),
             // By its snapshot, too: a membership does not name a witness that was removed.
-            is_witness: is_witness || membership.is_witness(me),
+            is_witness: is_witness || is_of_witness || membership.is_witness(me),
             applied_requests,
             gate: Gate::new(),
             backlog: Backlog::new(policy.slice_cost.max(1)),

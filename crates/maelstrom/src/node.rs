@@ -313,6 +313,7 @@ impl<P: Protocol> Running<P> {
             recovered: recovered.durable,
             machine,
             blank: Store::new(),
+            is_witness: false,
             state,
             incarnation: recovered.boots,
             policy: setup.policy,

@@ -88,6 +88,10 @@ pub fn start<P: Protocol, S: StateMachine>(
         reserve_bytes: RESERVE_BYTES,
         ..Options::default()
     };
+    if config.member.is_witness {
+        peers::mark_witness(&*disk)?;
+    }
+    let is_witness = peers::is_witness(&*disk)?;
     let (wal, recovered) = Wal::open(disk.clone(), &identity, &config.founding, options_of_log)?;
     let positions = Positions::of(peers::read_positions(&*disk).unwrap_or_else(|error| {
         tracing::warn!("what was remembered of other members is lost: {error}");
@@ -100,7 +104,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         Some(reference) => {
             let (mut loaded, state) = snapshots::load::<S>(&store, reference).map_err(StartError::Snapshot)?;
             loaded.inherit(&machine);
-            if state.is_witness && reference.membership.has(config.me) && !reference.membership.is_witness(config.me) {
+            if state.is_witness && !is_witness {
                 return Err(StartError::WitnessSnapshot(config.data_dir.display().to_string()));
             }
             (loaded, state)
@@ -178,6 +182,7 @@ pub fn start<P: Protocol, S: StateMachine>(
             recovered: recovered.durable,
             machine,
             blank,
+            is_witness,
             state,
             incarnation: recovered.boots,
             policy: staggered(config.policy, me),

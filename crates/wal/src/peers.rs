@@ -1,4 +1,4 @@
-//! Files that a member keeps beside its log, about others and about itself: `peers` and `rolled-back`.
+//! Files that a member keeps beside its log, about others and about itself: `peers`, `rolled-back` and `witness`.
 //!
 //! `peers` is how much of their logs other members have said to be durable. It is a memory, not a promise: it is written from
 //! time to time, replaced whole, and one that cannot be read is as good as none. `rolled-back` stands in a directory that others
@@ -7,6 +7,7 @@
 //! ```text
 //!   peers         prefix ("HUSTPEER") │ positions
 //!   rolled-back   why, as text
+//!   witness       empty: from its first start on this member holds no state (ADR 40)
 //! ```
 
 use crate::disk::Disk;
@@ -21,6 +22,8 @@ const PEERS: &str = "peers";
 const PEERS_TEMPORARY: &str = "wal-peers.tmp";
 const ROLLED_BACK: &str = "rolled-back";
 const ROLLED_BACK_TEMPORARY: &str = "wal-rolled-back.tmp";
+const WITNESS: &str = "witness";
+const WITNESS_TEMPORARY: &str = "wal-witness.tmp";
 const MAGIC: &[u8; 8] = b"HUSTPEER";
 /// Far above what a thousand members take.
 const BYTES_MAX: u64 = 1 << 20;
@@ -60,6 +63,23 @@ pub fn mark_rolled_back(disk: &dyn Disk, why: &str) -> Result<(), WalError> {
 /// The reason why others have refused the directory; `None` if they have not.
 pub(crate) fn rolled_back(disk: &dyn Disk) -> Result<Option<String>, WalError> {
     Ok(read(disk, ROLLED_BACK)?.map(|why| String::from_utf8_lossy(&why).into_owned()))
+}
+
+/// This directory is a witness's, whatever memberships its log has and will have: one that joins is offered the state before it has
+/// applied that it is a member, and one that was removed is named by no membership any more.
+///
+/// # Errors
+/// Whatever the disk refuses.
+pub fn mark_witness(disk: &dyn Disk) -> Result<(), WalError> {
+    write(disk, WITNESS_TEMPORARY, WITNESS, b"")
+}
+
+/// Whether this directory is a witness's.
+///
+/// # Errors
+/// The mark cannot be read.
+pub fn is_witness(disk: &dyn Disk) -> Result<bool, WalError> {
+    Ok(read(disk, WITNESS)?.is_some())
 }
 
 /// Refuses a directory that others have refused.

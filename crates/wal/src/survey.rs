@@ -34,6 +34,8 @@ pub struct Survey {
     pub positions: Vec<Position>,
     /// The reason why other members refused the directory: it lacks what its member had acknowledged. `None` if they did not.
     pub refused_by_others: Option<String>,
+    /// Whether it is a witness's, which has the tail of a log and no state.
+    pub is_witness: bool,
     disk: Arc<RealDisk>,
 }
 
@@ -65,6 +67,7 @@ impl Survey {
             torn_bytes: found.torn_bytes,
             positions: peers::read_positions(&disk).unwrap_or_default(),
             refused_by_others: peers::rolled_back(&disk)?,
+            is_witness: peers::is_witness(&disk)?,
             peek: meta.peek(),
             disk: Arc::new(disk),
         };

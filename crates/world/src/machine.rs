@@ -254,6 +254,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             recovered: recovered.durable,
             machine,
             blank: Digested::default(),
+            is_witness: false,
             state,
             incarnation: self.incarnation,
             policy,

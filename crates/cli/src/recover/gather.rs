@@ -162,9 +162,11 @@ fn continued(mut log: Durable, tail: &Durable) -> Durable {
 }
 
 /// Whether this directory is a witness's, which has the tail of a log and no state.
+///
+/// Any membership that its log knows may say so: after a removal, committed or not, the last one names it no more.
 fn is_witness(survey: &Survey) -> bool {
-    let memberships = memberships_from(&survey.durable, &survey.peek.founding, u64::MAX);
-    memberships.last().is_some_and(|membership| membership.is_witness(survey.peek.identity.node))
+    let memberships = memberships_from(&survey.durable, &survey.peek.founding, 0);
+    survey.is_witness || memberships.iter().any(|membership| membership.is_witness(survey.peek.identity.node))
 }
 
 fn without_state(witness: &Survey, surveys: &[&Survey]) -> anyhow::Error {
@@ -183,11 +185,11 @@ fn without_state(witness: &Survey, surveys: &[&Survey]) -> anyhow::Error {
 
 /// Each slot above the highest snapshot as it was accepted at the highest ballot.
 fn slot_by_slot(surveys: &[&Survey]) -> Result<History> {
-    let with_state = (0..surveys.len()).rev().filter(|position| !is_witness(surveys[*position]));
-    let best = with_state.max_by_key(|position| surveys[*position].durable.snapshot_index());
+    let with_state = || (0..surveys.len()).rev().filter(|position| !is_witness(surveys[*position]));
+    let best = with_state().max_by_key(|position| surveys[*position].durable.snapshot_index());
     let best = best.ok_or_else(|| without_state(surveys[0], surveys))?;
-    // What a witness has forgotten was chosen: a member with a state must know it to be.
-    let known = surveys[best].durable.committed.index.max(surveys[best].durable.snapshot_index());
+    // What a witness has forgotten was chosen: some member with a state must know it to be, and then has it.
+    let known = with_state().map(|position| surveys[position].durable.committed.index).max().unwrap_or(0);
     if let Some(witness) = surveys.iter().find(|survey| is_witness(survey) && survey.durable.snapshot_index() > known) {
         return Err(without_state(witness, surveys));
     }
@@ -275,6 +277,12 @@ fn replay<P: Protocol>(survey: &Survey, held: Durable, options: P::Options) -> R
             decoded?
         }
     };
+    if state.is_witness {
+        bail!(
+            "{} holds the snapshot of a witness, which votes and holds no data: give the directory of a member that holds data",
+            survey.directory.display()
+        );
+    }
     let can = KvStore::VERSION_MAX;
     if state.version > can {
         bail!(
@@ -297,6 +305,7 @@ fn replay<P: Protocol>(survey: &Survey, held: Durable, options: P::Options) -> R
         recovered: held,
         machine,
         blank: KvStore::new(),
+        is_witness: false,
         state,
         incarnation: survey.peek.boots + 1,
         policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX, log_bytes_max: u64::MAX, ..Policy::default() },

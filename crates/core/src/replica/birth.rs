@@ -17,6 +17,8 @@ pub struct Birth<P: Protocol, S: StateMachine> {
     pub machine: S,
     /// The state of an empty log.
     pub blank: S,
+    /// Whether the host knows this member to be a witness, perhaps before its log says so.
+    pub is_witness: bool,
     /// The replica's own state inside the recovered snapshot, or a new one.
     pub state: ReplicaState,
     /// The number of this life of the node: larger than that of every earlier life.

@@ -72,6 +72,12 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         if transition.to == Role::Leader && transition.from != Role::Leader {
             Counters::add(&counters.elections_won, 1);
             self.describing.begin_at(self.replica.status().last.index);
+            if self.replica.is_witness() {
+                tracing::warn!(
+                    node = self.own_name(),
+                    "this witness leads as a caretaker: the others lack entries that it holds; it hands over to the first that has them, and until then nothing is written"
+                );
+            }
         }
         self.log(&transition);
         self.mark_transition(&transition);

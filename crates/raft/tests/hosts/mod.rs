@@ -123,7 +123,18 @@ pub struct Hosts {
 
 fn birth(cluster: Cluster, recovered: Durable, can: ApplyVersion, policy: Policy) -> Birth<Raft, Book> {
     let (options, machine, state) = (Options::default(), Book::default(), ReplicaState::default());
-    Birth { cluster, options, recovered, blank: Book::default(), machine, state, incarnation: 1, policy, can }
+    Birth {
+        cluster,
+        options,
+        recovered,
+        blank: Book::default(),
+        is_witness: false,
+        machine,
+        state,
+        incarnation: 1,
+        policy,
+        can,
+    }
 }
 
 /// Three replicas as they are by default.

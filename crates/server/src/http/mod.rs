@@ -176,7 +176,14 @@ impl<B: Backend> Services<B> {
     }
 
     fn voting_ailment(&self) -> Option<String> {
-        self.node_status().leader.is_none().then(|| "RAFT NO LEADER".to_owned())
+        let status = self.node_status();
+        match status.leader {
+            None => Some("RAFT NO LEADER".to_owned()),
+            Some(leader) if status.membership.is_witness(leader) => {
+                Some("a witness leads as a caretaker: no member that holds all data can be reached".to_owned())
+            }
+            Some(_) => None,
+        }
     }
 
     async fn quorum_ailment(&self) -> Option<String> {

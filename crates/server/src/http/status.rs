@@ -61,6 +61,7 @@ impl<B: Backend> Services<B> {
 
 fn role(status: &NodeStatus) -> &'static str {
     match status.role {
+        Role::Leader if status.membership.is_witness(status.me) => "caretaker",
         Role::Leader => "leader",
         Role::Synchronizing => "synchronizing",
         Role::Candidate => "candidate",

@@ -170,6 +170,7 @@ impl<B: Backend> Context<B> {
         loop {
             let membership = self.membership(caller, Need::Root).await?;
             check_free(&membership, &member.peer_urls, None)?;
+            check_witnesses(&membership, &member)?;
             let id = NodeId(membership.next_id);
             let steps = [Change::AddLearner(id), Change::Describe(id, member.clone())];
             match self.try_change(caller, MembershipChange::of(steps)).await? {
@@ -263,6 +264,23 @@ fn check_started_without(membership: &Membership, id: NodeId) -> Result<(), Stat
         true => Ok(()),
         false => Err(EtcdError::MemberNotEnoughStarted.into()),
     }
+}
+
+/// Refuses a witness that could never vote: they are fewer than half of the voters, those that are to become voters counted.
+fn check_witnesses(membership: &Membership, added: &Member) -> Result<(), Status> {
+    if !added.is_witness {
+        return Ok(());
+    }
+    let votes = |(id, member): &(&NodeId, &Member)| membership.is_voter(**id) || member.wants_vote;
+    let voters: Vec<&Member> = membership.members.iter().filter(votes).map(|(_, member)| member).collect();
+    let witnesses = voters.iter().filter(|member| member.is_witness).count() + 1;
+    if witnesses * 2 <= voters.len() {
+        return Ok(());
+    }
+    Err(Status::failed_precondition(format!(
+        "etcdserver: {witnesses} of {} voters would be witnesses, which hold no data: they must be fewer than half. Add a member that holds data first",
+        voters.len() + 1
+    )))
 }
 
 /// A peer URL is a scheme, a host and a port, and nothing more.

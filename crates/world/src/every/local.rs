@@ -187,6 +187,7 @@ impl<P: Protocol> Member<P> {
             recovered: self.durable.clone(),
             machine: Ledger::default(),
             blank: Ledger::default(),
+            is_witness: false,
             state: ReplicaState::default(),
             incarnation: self.lives + 1,
             policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX, log_bytes_max: u64::MAX, ..Policy::default() },
