@@ -6,7 +6,7 @@ use crate::{descriptors, logging, protocols};
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_core::replica::Policy;
-use hustings_core::{Admin, ClusterId, Membership, NodeId, Role, StateMachine as _};
+use hustings_core::{Admin, ClusterId, Member, Membership, NodeId, Role, StateMachine as _};
 use hustings_kv::KvStore;
 use hustings_node::{ClusterSecret, Counters, Handle, NodeConfig, PeerTls, RecordingConfig};
 use hustings_recorder::{Mark, Tape};

@@ -48,6 +48,9 @@ pub enum RequestError {
     Stopped,
 }
 
+/// The refusal of what a witness cannot do: it holds no data.
+pub(crate) const IS_WITNESS: RequestError = RequestError::Refused(Refusal::IsWitness);
+
 /// A node as it sees itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeStatus {

@@ -14,7 +14,7 @@ use crate::node::or_fatal;
 use crate::pace::Pace;
 use crate::snapshots::{SnapshotJob, SnapshotJobs, SnapshotNews};
 use crate::timers::{Eagerness, Timers, boot_micros};
-use hustings_core::protocol::{DiskHealth, LinkState, Refusal};
+use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Event, RecordNumber, Replica, ReplicaMessage, ReplicaTimer, Request, RequestId};
 use hustings_core::{EntryKind, Membership, NodeId, Outcome, Protocol, Record, SnapshotReference, StateMachine, Wire};
 use hustings_recorder::{Mark, Tape};
@@ -30,6 +30,7 @@ use tokio::time::Instant;
 mod integrity;
 mod news;
 mod noting;
+mod reading;
 mod upkeep;
 
 use integrity::Integrity;
@@ -364,11 +365,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 self.reads.push(request);
             }
             Call::ReadLocal { reply } => {
-                let readable = match self.replica.is_witness() {
-                    true => Err(RequestError::Refused(Refusal::IsWitness)),
-                    false => Ok(Readable { applied: self.replica.applied(), view: self.replica.machine().freeze() }),
-                };
-                let _ = reply.send(readable);
+                let _ = reply.send(self.readable_now());
             }
             Call::Admin { admin, reply } => {
                 self.mark(|host| Mark::Asked { what: host.in_words(&admin) });
@@ -467,11 +464,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                         }
                     }
                 }
-                Action::Unreadable { requests } => {
-                    for answer in requests.iter().filter_map(|request| self.readers.remove(request)) {
-                        let _ = answer.send(Err(RequestError::Refused(Refusal::IsWitness)));
-                    }
-                }
+                Action::Unreadable { requests } => self.refuse_reads(&requests),
                 Action::AdminEnded { request, outcome } => {
                     if let Some(answer) = self.admins.remove(&request) {
                         let _ = answer.send(outcome);
