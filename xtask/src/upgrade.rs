@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// Revision that runs where no other is named: the first that says `{min, max}` in its greetings.
 const OLD: &str = "2cb0bed";
+/// The apply version of the build of tomorrow: one more than this tree's.
+const NEXT_VERSION: u64 = 5;
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 /// Acknowledged writes between two upgrades.
 const WRITES: u64 = 300;
@@ -158,7 +160,7 @@ async fn upgrade_all(
         for node in &cluster.nodes {
             versions.push(version_of(&node.client).await?);
         }
-        versions.iter().all(|version| *version == 4).then_some(())
+        versions.iter().all(|version| *version == NEXT_VERSION).then_some(())
     })
     .await?;
     progress(&shared).await?;
@@ -343,7 +345,8 @@ async fn refuse_downgrades(
     program: &impl Fn(&Path) -> Program,
 ) -> anyhow::Result<()> {
     cluster.terminate(position)?;
-    for (build, reason) in [(&builds.new, "needs apply version 4"), (&builds.old, "format 3")] {
+    let newer = format!("needs apply version {NEXT_VERSION}");
+    for (build, reason) in [(&builds.new, newer.as_str()), (&builds.old, "format 3")] {
         cluster.use_program(program(build));
         cluster.start_node(position)?;
         let code = cluster.wait_for_end(position)?;
