@@ -27,21 +27,13 @@ pub(super) struct Facts {
 
 /// Asks all members for their facts. The longest tick counts.
 pub(super) async fn learn(wire: &Arc<Wire>, endpoints: &[String], patience: Duration) -> Result<Facts, Unusable> {
-    let asked: Vec<_> = endpoints
-        .iter()
-        .map(|endpoint| {
-            let (wire, endpoint) = (wire.clone(), endpoint.clone());
-            tokio::spawn(async move {
-                (words(&wire, &endpoint, "conf", patience).await, words(&wire, &endpoint, "srvr", patience).await)
-            })
-        })
-        .collect();
-    let (mut ticks, mut versions) = (Vec::new(), Vec::new());
-    for task in asked {
-        let (conf, srvr) = task.await.unwrap_or_default();
-        ticks.extend(tick_of(&conf));
-        versions.extend(version_of(&srvr));
+    let mut answers = ask_all(wire, endpoints, patience).await;
+    if answers.iter().all(|(conf, _)| tick_of(conf).is_none()) {
+        // The first question over TLS to a server that has just started takes longer than any later one.
+        answers = ask_all(wire, endpoints, patience).await;
     }
+    let ticks: Vec<Duration> = answers.iter().filter_map(|(conf, _)| tick_of(conf)).collect();
+    let versions: Vec<String> = answers.iter().filter_map(|(_, srvr)| version_of(srvr)).collect();
     let tick = match ticks.into_iter().max() {
         Some(tick) => tick,
         None => {
@@ -54,6 +46,22 @@ pub(super) async fn learn(wire: &Arc<Wire>, endpoints: &[String], patience: Dura
         }
     };
     Ok(Facts { tick, versions })
+}
+
+/// What all members say of their configuration and of themselves; empty where one says nothing.
+async fn ask_all(wire: &Arc<Wire>, endpoints: &[String], patience: Duration) -> Vec<(String, String)> {
+    let ask = |endpoint: &String| {
+        let (wire, endpoint) = (wire.clone(), endpoint.clone());
+        tokio::spawn(async move {
+            (words(&wire, &endpoint, "conf", patience).await, words(&wire, &endpoint, "srvr", patience).await)
+        })
+    };
+    let asked: Vec<_> = endpoints.iter().map(ask).collect();
+    let mut answers = Vec::new();
+    for task in asked {
+        answers.push(task.await.unwrap_or_default());
+    }
+    answers
 }
 
 /// A server's answer to a four-letter word; empty if it gives none.
