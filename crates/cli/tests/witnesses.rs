@@ -65,7 +65,9 @@ async fn client_of(cluster: &Cluster, positions: &[usize]) -> Client {
     wait_for("a node to answer", async || Client::connect(&endpoints).await.ok()).await.expect("a node answers")
 }
 
-async fn nothing_is_lost_with_either_member_that_holds_data(protocol: &str) {
+/// Two members with data, both killed, and a witness that runs and alone has what the second to die had acknowledged last. Gives the
+/// positions of that one and of the other.
+async fn what_the_witness_alone_has(protocol: &str) -> (Cluster, usize, usize) {
     let mut cluster = two_and_a_witness(protocol).await;
     let leader = cluster.leader().await.expect("somebody leads");
     assert!(leader < 2, "{protocol}: a witness does not lead");
@@ -74,8 +76,12 @@ async fn nothing_is_lost_with_either_member_that_holds_data(protocol: &str) {
     write_all(&client, "both").await;
     cluster.kill(other);
     write_all(&client, "beside the witness").await;
-    // The witness alone has what the other one lacks.
     cluster.kill(leader);
+    (cluster, leader, other)
+}
+
+async fn nothing_is_lost_with_either_member_that_holds_data(protocol: &str) {
+    let (mut cluster, _, other) = what_the_witness_alone_has(protocol).await;
     cluster.start_node(other).expect("it starts");
     let client = client_of(&cluster, &[other]).await;
     read_all(&client, "both").await;
@@ -185,14 +191,7 @@ async fn a_witness_joins_behind_a_snapshot_and_is_nobody_s_heir_under_every_prot
 }
 
 async fn what_a_witness_holds_is_recovered(protocol: &str) {
-    let mut cluster = two_and_a_witness(protocol).await;
-    let leader = cluster.leader().await.expect("somebody leads");
-    let other = 1 - leader;
-    let client = client_of(&cluster, &[leader]).await;
-    write_all(&client, "both").await;
-    cluster.kill(other);
-    write_all(&client, "beside the witness").await;
-    cluster.kill(leader);
+    let (mut cluster, leader, other) = what_the_witness_alone_has(protocol).await;
     cluster.kill(2);
     std::fs::remove_dir_all(&cluster.nodes[leader].data_dir).expect("its disk is gone");
     let path = |at: usize| cluster.nodes[at].data_dir.to_str().expect("paths here are text").to_owned();
