@@ -115,5 +115,5 @@ fi
 say "a package, installed, started, removed"
 as_root env "PATH=$PATH" "HOME=$HOME" "CARGO_TARGET_DIR=$CARGO_TARGET_DIR" xtask/package.sh --try "$CARGO_TARGET_DIR/debug/hustings"
 say "disks that break"
-xtask/torture-disks.sh
+TORTURE_BINARIES="$CARGO_TARGET_DIR/debug" xtask/torture-disks.sh
 say "all passed"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a small snapshot of a real etcd, with something of everything in it, and writes down what etcd itself says of it:
 #   xtask/snapshot-of-etcd.sh FOLDER      with `etcd` and `etcdctl` in it, as `cargo xtask newest-etcd --build-only` makes it
-# The two files go to crates/cli/tests/snapshots, where `cargo test -p hustings --test snapshots_of_etcd` restores them.
+# The two files go to crates/cli/tests/snapshots, where `cargo test -p hustings --test stories snapshots_of_etcd::` restores them.
 set -euo pipefail
 [ $# = 1 ] && [ -x "$1/etcd" ] && [ -x "$1/etcdctl" ] || { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 folder="$(cd "$1" && pwd)"

@@ -30,7 +30,7 @@ const PROTOCOLS: &[&str] = &[
 ];
 const STORE: &[&str] = &["test", "-q", "-p", "hustings-kv", "-p", "hustings-wal", "-p", "hustings-properties"];
 const WORLD: &[&str] =
-    &["test", "-q", "-p", "hustings-world", "--test", "seeds", "--test", "found", "--test", "hostile"];
+    &["test", "-q", "-p", "hustings-world", "--test", "stories", "--", "seeds::", "found::", "hostile::"];
 
 const LOOKS: [Look; 5] = [
     Look { name: "format", arguments: &["fmt", "--all", "--check"], environment: &[] },

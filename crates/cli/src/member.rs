@@ -95,37 +95,34 @@ fn show_members(members: &[pb::Member], witnesses: &BTreeSet<u64>, format: Forma
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let (verb, matches) = matches.subcommand().expect("clap requires one");
     let client = connect(matches).await?;
-    let urls = || urls_of(matches);
-    let members = match verb {
+    let id = async || find_member(matches, &client, text(matches, "id")).await;
+    let (members, witnesses) = match verb {
         "list" => {
             let request = asked(MemberListRequest { linearizable: true });
-            let answer = answered(matches, client.cluster().member_list(request)).await?;
-            let witnesses = witnesses_of(answer.metadata());
-            show_members(&answer.into_inner().members, &witnesses, format_of(matches));
-            return Ok(());
+            listed(answered(matches, client.cluster().member_list(request)).await?, |answer| answer.members)
         }
         "add" => return add(matches, &client).await,
         "remove" => {
-            let id = find_member(matches, &client, text(matches, "id")).await?;
-            within(matches, client.cluster().member_remove(asked(MemberRemoveRequest { id }))).await?.members
+            let request = asked(MemberRemoveRequest { id: id().await? });
+            listed(answered(matches, client.cluster().member_remove(request)).await?, |answer| answer.members)
         }
         "promote" => {
-            let id = find_member(matches, &client, text(matches, "id")).await?;
-            within(matches, client.cluster().member_promote(asked(MemberPromoteRequest { id }))).await?.members
+            let request = asked(MemberPromoteRequest { id: id().await? });
+            listed(answered(matches, client.cluster().member_promote(request)).await?, |answer| answer.members)
         }
         _ => {
-            let id = find_member(matches, &client, text(matches, "id")).await?;
-            within(matches, client.cluster().member_update(asked(MemberUpdateRequest { id, peer_urls: urls() })))
-                .await?
-                .members
+            let request = asked(MemberUpdateRequest { id: id().await?, peer_urls: urls_of(matches) });
+            listed(answered(matches, client.cluster().member_update(request)).await?, |answer| answer.members)
         }
     };
-    // What was changed is told by etcd's message alone; who is a witness, by a list.
-    let request = asked(MemberListRequest { linearizable: false });
-    let listed = answered(matches, client.cluster().member_list(request)).await;
-    let witnesses = listed.map(|answer| witnesses_of(answer.metadata())).unwrap_or_default();
     show_members(&members, &witnesses, format_of(matches));
     Ok(())
+}
+
+/// The members of an answer, and which of them are witnesses.
+fn listed<T>(answer: tonic::Response<T>, members: impl Fn(T) -> Vec<pb::Member>) -> (Vec<pb::Member>, BTreeSet<u64>) {
+    let witnesses = witnesses_of(answer.metadata());
+    (members(answer.into_inner()), witnesses)
 }
 
 fn urls_of(matches: &ArgMatches) -> Vec<String> {

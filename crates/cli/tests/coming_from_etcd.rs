@@ -1,11 +1,9 @@
 //! Goal: who configures etcd can configure this server, and no setting is passed over in silence.
 //! Method: the help of the real etcd, its variables, its YAML, and what is wrong with them, given to the real binary.
 
-mod support;
-
+use crate::support::{Ended, HUSTINGS, etcd_directory, hustings, run};
 use std::path::Path;
 use std::process::Command;
-use support::{Ended, HUSTINGS, etcd_directory, hustings, run};
 
 /// The flags in the help of the real etcd, with the default that it prints.
 fn flags_of_etcd() -> Vec<(String, String)> {

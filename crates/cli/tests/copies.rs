@@ -2,8 +2,7 @@
 //! Method: `hustings import` and `export` between the real etcd 3.5 and a cluster of ours; what is written before, meanwhile and at the
 //! end is read back and compared.
 
-mod support;
-
+use crate::support::{Etcdctl, HUSTINGS, Running, etcd, hustings, program};
 use hustings_api::Client;
 use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb as pb;
@@ -12,7 +11,6 @@ use hustings_testbed::{Cluster, get, put, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Command;
-use support::{Etcdctl, HUSTINGS, Running, etcd, hustings, program};
 
 /// More than three pages of the copy.
 const KEYS: usize = 1_700;
@@ -123,9 +121,10 @@ async fn an_etcd_moves_here_while_it_is_written_to_and_back() {
 
     // Keys that are there are not written over unless that is asked for; then those that are not at the source go.
     put(&destination, "stranger", "x").await.expect("it is written");
-    let refused = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &[])).failed();
+    let refused = crate::support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &[])).failed();
     assert!(refused.contains("holds 1606 keys already") && refused.contains("--resume"), "{refused}");
-    let resumed = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--resume", "-o", "json"]));
+    let resumed =
+        crate::support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--resume", "-o", "json"]));
     let told: Value = serde_json::from_str(&resumed.ok()).expect("one object");
     assert_eq!((told["apiVersion"].as_str(), told["keys"].as_u64()), (Some("v1"), Some(1_605)), "{told}");
     assert_eq!(contents(&destination).await, contents(&source).await);
@@ -134,7 +133,7 @@ async fn an_etcd_moves_here_while_it_is_written_to_and_back() {
     let other = Cluster::start(etcd(), 1).await.expect("etcd starts");
     put(&destination, "since", "then").await.expect("it is written");
     let url = other.endpoints().join(",");
-    let exported = support::run(&mut copy("export", ("--to-etcd", &url), &endpoints, &[]));
+    let exported = crate::support::run(&mut copy("export", ("--to-etcd", &url), &endpoints, &[]));
     assert!(
         exported.stderr.contains("fencing tokens and lock revisions fall there"),
         "what is lost is said: {exported:?}"
@@ -152,7 +151,7 @@ async fn a_part_of_an_etcd_is_copied_and_what_cannot_be_is_said() {
         put(&source, key, "x").await.expect("it is written");
     }
     let (urls, endpoints) = (theirs.endpoints().join(","), ours.endpoints().join(","));
-    let said = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--prefix", "a/"]));
+    let said = crate::support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--prefix", "a/"]));
     assert!(said.stderr.contains("history before the copy stays behind"), "{said:?}");
     said.ok();
     assert_eq!(hustings(&["get", "", "--prefix", "--endpoints", &endpoints]).ok().matches("/").count(), 2);
@@ -161,12 +160,13 @@ async fn a_part_of_an_etcd_is_copied_and_what_cannot_be_is_said() {
     let large = Cluster::start(etcd().with(&["--max-request-bytes", "8000000"]), 1).await.expect("etcd starts");
     put(&client_of(&large).await, "c/large", &"v".repeat(4_000_000)).await.expect("it is written");
     let url = large.endpoints().join(",");
-    let refused = support::run(&mut copy("import", ("--from-etcd", &url), &endpoints, &["--prefix", "c/"])).failed();
+    let refused =
+        crate::support::run(&mut copy("import", ("--from-etcd", &url), &endpoints, &["--prefix", "c/"])).failed();
     assert!(refused.contains("\"c/large\" with 4000007 bytes") && refused.contains("--max-request-bytes"), "{refused}");
 
-    let nobody = support::run(&mut copy("import", ("--from-etcd", "127.0.0.1:1"), &endpoints, &[]));
+    let nobody = crate::support::run(&mut copy("import", ("--from-etcd", "127.0.0.1:1"), &endpoints, &[]));
     assert_eq!(nobody.code, Some(4), "{nobody:?}");
-    let wrong = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--etcd-user", "ann"]));
+    let wrong = crate::support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--etcd-user", "ann"]));
     let wrong = wrong.failed();
     assert!(wrong.contains("--etcd-user ann has no password: give --etcd-password-file"), "{wrong}");
 }
@@ -187,10 +187,10 @@ async fn an_etcd_with_users_that_starts_again_is_followed_on() {
     let text = file.to_str().expect("text");
     let user = ["--etcd-user", "root", "--etcd-password-file", text];
     let asking = || copy("import", ("--from-etcd", &urls), &endpoints, &[&user[..], &["--prefix", "none"]].concat());
-    let said = support::run(&mut asking()).failed();
+    let said = crate::support::run(&mut asking()).failed();
     assert!(said.contains(&format!("--etcd-password-file: {text} cannot be read")), "{said}");
     std::fs::write(&file, "wrong\n").expect("written");
-    let said = support::run(&mut asking()).failed();
+    let said = crate::support::run(&mut asking()).failed();
     assert!(said.contains("the source does not know who asks"), "{said}");
     let by_variable = asking().env("HUSTINGS_ETCD_PASSWORD", "pw").status().expect("it runs");
     assert!(by_variable.success());
@@ -219,6 +219,6 @@ async fn an_etcd_with_users_that_starts_again_is_followed_on() {
         etcdctl.ok(&[&["--user", "root:pw"], &command.split(' ').collect::<Vec<_>>()[..]].concat());
     }
     let ann = copy("import", ("--from-etcd", &urls), &endpoints, &["--etcd-user", "ann:pw", "--resume"]);
-    let refused = support::run(&mut { ann }).failed();
+    let refused = crate::support::run(&mut { ann }).failed();
     assert!(refused.contains("permission denied"), "{refused}");
 }

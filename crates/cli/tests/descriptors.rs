@@ -1,15 +1,13 @@
 //! Goal: a member whose clients hold all that may be open goes on cutting snapshots, writing its log and serving.
 //! Method: one real node with a low limit of open files and more clients than that; a limit that falls below what is open.
 
-mod support;
-
+use crate::support::HUSTINGS;
 use hustings_api::Client;
 use hustings_testbed::{Cluster, Program, put, wait_for};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use support::HUSTINGS;
 
 /// A node whose shell set this limit before it started it.
 async fn start(limit: &str) -> (Cluster, tempfile::TempDir) {
@@ -44,7 +42,7 @@ async fn clients_leave_a_node_what_it_needs() {
     let (mut cluster, _directory) = start("-n 128").await;
     let client = Client::connect(&cluster.endpoints()).await.expect("it serves");
     put(&client, "key", "value").await.expect("it is written");
-    let address = support::address(&cluster.nodes[0].client).to_string();
+    let address = crate::support::address(&cluster.nodes[0].client).to_string();
     let idle: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(&address).expect("the backlog takes it")).collect();
     write_until_a_snapshot_is_cut(&client, &mut cluster).await;
     write_until_a_snapshot_is_cut(&client, &mut cluster).await;

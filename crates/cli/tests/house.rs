@@ -202,6 +202,36 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
+/// Where a crate's stories share a program, a file that no program names would be told by nobody.
+#[test]
+fn every_file_of_stories_belongs_to_a_program() {
+    let mut shared = 0;
+    for package in std::fs::read_dir(root().join("crates")).expect("the crates").flatten() {
+        let manifest = std::fs::read_to_string(package.path().join("Cargo.toml")).expect("a crate has one");
+        if !manifest.contains("\nautotests = false\n") {
+            continue;
+        }
+        let programs: Vec<&str> = manifest
+            .split("[[test]]")
+            .skip(1)
+            .filter_map(|test| test.split("name = \"").nth(1)?.split('"').next())
+            .collect();
+        let tests = package.path().join("tests");
+        let read = |program: &&str| std::fs::read_to_string(tests.join(format!("{program}.rs"))).unwrap_or_default();
+        let told: String = programs.iter().map(read).collect();
+        for file in std::fs::read_dir(&tests).expect("it has tests").flatten().map(|entry| entry.path()) {
+            let name = file.file_stem().expect("a name").to_string_lossy().into_owned();
+            let is_program = programs.contains(&name.as_str());
+            let is_source =
+                file.extension().is_some_and(|extension| extension == "rs") || file.join("main.rs").exists();
+            let is_named = is_program || told.contains(&format!("\nmod {name};\n"));
+            assert!(!is_source || is_named, "{}: no [[test]] of its crate names it", file.display());
+            shared += usize::from(is_source && !is_program);
+        }
+    }
+    assert!(shared > 40, "only {shared} files of stories share a program");
+}
+
 /// The rooms of the server, from the lowest up: a file uses its own room and those before it.
 const ROOMS: [&str; 5] = ["context", "watch", "services", "http", "port"];
 

@@ -2,8 +2,6 @@
 //! Method: three real nodes cut a snapshot every 30 entries under values of 16 KiB, half of them written over; then each is
 //! killed and started again. Every value is read on every node, before and after; and each node holds its snapshot open.
 
-mod support;
-
 use hustings_api::Client;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
 use hustings_api::etcdserverpb::{DeleteRangeRequest, WatchCreateRequest, WatchRequest};

@@ -1,14 +1,12 @@
 //! Goal: a change of leaders neither shortens a lease nor makes it immortal, and what it holds goes once.
 //! Method: leases of real seconds, the leader killed in the middle; a watch counts how often the key goes.
 
-mod support;
-
+use crate::support::{Etcdctl, HUSTINGS, Running, program};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseTimeToLiveRequest, PutRequest};
 use hustings_testbed::{Cluster, get, wait_for};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Etcdctl, HUSTINGS, Running, program};
 
 async fn leased(client: &Client, key: &str, ttl: i64) -> i64 {
     let grant = LeaseGrantRequest { ttl, id: 0 };

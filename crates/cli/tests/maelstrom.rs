@@ -1,11 +1,9 @@
 //! Goal: `hustings maelstrom` and `hustings workload` are what the genuine tool expects of both sides.
 //! Method: real processes over pipes, tormented for some seconds; wrong arguments; a node that is none.
 
-mod support;
-
+use crate::support::HUSTINGS;
 use serde_json::Value;
 use std::process::{Command, Output};
-use support::HUSTINGS;
 
 fn workload(arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } =
@@ -55,7 +53,7 @@ fn real_processes_survive_kills_pauses_and_partitions() {
 
 #[test]
 fn the_same_bench_runs_in_virtual_time_under_every_protocol() {
-    for protocol in support::PROTOCOLS {
+    for protocol in crate::support::PROTOCOLS {
         let arguments = ["--virtual", "--protocol", protocol, "--nemesis=partition,power,loss", "--seed=3"];
         let (code, out, errors) = workload(&[&arguments[..], &["-w", "txn-list-append", "--rate=30"]].concat());
         assert_eq!(code, 0, "{out}{errors}");

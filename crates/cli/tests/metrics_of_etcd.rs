@@ -2,11 +2,9 @@
 //! Method: the names that the dashboard and the alerts of Debian's `etcd-server` use, read from three real nodes of either
 //! program after the same load.
 
-mod support;
-
+use crate::support::{etcd, http, program};
 use hustings_testbed::{Cluster, Program, put, wait_for};
 use std::collections::{BTreeMap, BTreeSet};
-use support::{etcd, http, program};
 
 /// Out of `op-guide/grafana.json` and `op-guide/etcd3_alert.rules.yml`, but for those that no etcd 3 exports or only with
 /// `--metrics extensive`; and what `etcdctl check datascale` and the alerts of 3.5 read.

@@ -2,14 +2,12 @@
 //! ordered pair of protocols: a directory written under one and opened under the other, a cluster in which each node runs
 //! another protocol, a cluster with one node that does, and a newcomer that does.
 
-mod support;
-
+use crate::support::{Ended, HUSTINGS, PROTOCOLS, hustings, program, run, wait_for_line};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::MemberAddRequest;
 use hustings_testbed::{Cluster, free_port, get, put};
 use std::path::Path;
 use std::process::Command;
-use support::{Ended, HUSTINGS, PROTOCOLS, hustings, program, run, wait_for_line};
 
 /// `serve` of one member alone, under this protocol, on ports that are free.
 fn serve(data: &Path, protocol: &str) -> Ended {

@@ -1,8 +1,7 @@
 //! Goal: everything that is wrong is refused in words that name it and its remedy, and a cluster that serves goes on
 //! serving. Method: every misconfiguration, foreign directory, full disk and hostile byte, against real processes.
 
-mod support;
-
+use crate::support::{Ended, HUSTINGS, hustings, program, run, throw};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::alarm_request::AlarmAction;
 use hustings_api::etcdserverpb::{AlarmRequest, AlarmType, DeleteRangeRequest, MemberListRequest, RangeRequest};
@@ -10,7 +9,6 @@ use hustings_testbed::{Cluster, free_port, get, put, wait_for};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use support::{Ended, HUSTINGS, hustings, program, run, throw};
 
 /// `serve` with ports that are free, and these arguments.
 fn serve(directory: &Path, arguments: &[&str]) -> Ended {
@@ -202,7 +200,7 @@ async fn a_stranger_of_another_cluster_is_told_so_and_gets_nowhere() {
     // Same name, same ports, another token: the first start of a node that belongs elsewhere.
     let members: Vec<String> = cluster.nodes.iter().map(|node| format!("{}={}", node.name, node.peer)).collect();
     let node = &cluster.nodes[stranger];
-    let mut running = support::Running::start(
+    let mut running = crate::support::Running::start(
         Command::new("sh")
             .arg("-c")
             .arg("exec \"$0\" \"$@\" 2>&1")

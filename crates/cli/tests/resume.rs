@@ -2,13 +2,11 @@
 //! watches in ten streams on one of three real nodes, which is killed in the middle of the writes; every watch resumes on a
 //! survivor behind the last revision that it saw. The real history is read from a fresh watch at the end.
 
-mod support;
-
+use crate::support::program;
 use hustings_api::Client;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
 use hustings_api::etcdserverpb::{WatchCreateRequest, WatchRequest};
 use hustings_testbed::{Cluster, PATIENCE, put, wait_for};
-use support::program;
 
 const STREAMS: usize = 10;
 const WATCHES_PER_STREAM: usize = 100;

@@ -2,10 +2,8 @@
 //! members and clients that all show certificates; a file with both CAs, then new certificates, then the new CA alone, with a member
 //! restarted after each step, so that links between old and new come about; and at the end the old CA is worth nothing.
 
-mod support;
-#[path = "../../tls/tests/town/mod.rs"]
-mod town;
-
+use crate::support::{HUSTINGS, Running};
+use crate::town::Town;
 use hustings_api::Client;
 use hustings_api::client::{Options, tls};
 use hustings_testbed::{free_ports, get, put, wait_for};
@@ -15,8 +13,6 @@ use rustix::process::Signal;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use support::{HUSTINGS, Running};
-use town::Town;
 
 const NAMES: [&str; 3] = ["db-a", "db-b", "db-c"];
 /// Line of a member that has taken up new files: for clients, for peers that dial it, and for those that it dials.

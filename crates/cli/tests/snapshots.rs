@@ -1,8 +1,7 @@
 //! Goal: what was saved comes back, in a new cluster, complete; what is damaged is refused.
 //! Method: three real nodes; etcdctl 3.5 and our own command save; three members restore and serve.
 
-mod support;
-
+use crate::support::{Ended, Etcdctl, HUSTINGS, hustings, program, run};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::{RangeRequest, WatchCreateRequest, WatchRequest, watch_request::RequestUnion};
 use hustings_api::v3lockpb::LockRequest;
@@ -10,7 +9,6 @@ use hustings_testbed::{Cluster, get, put};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use support::{Ended, Etcdctl, HUSTINGS, hustings, program, run};
 
 fn restore(file: &Path, cluster: &Cluster, position: usize) -> Ended {
     let members: Vec<String> = cluster.nodes.iter().map(|node| format!("{}={}", node.name, node.peer)).collect();

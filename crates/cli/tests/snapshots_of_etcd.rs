@@ -1,8 +1,7 @@
 //! Goal: a snapshot of etcd becomes a cluster here, a snapshot from here becomes an etcd, and nothing is missing on either way.
 //! Method: the real etcd, etcdctl and etcdutl 3.5.1 beside real nodes; the same questions before and after.
 
-mod support;
-
+use crate::support::{Ended, Etcdctl, HUSTINGS, etcd, etcd_directory, http, hustings, program, run};
 use hustings_api::Client;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
@@ -11,7 +10,6 @@ use hustings_testbed::{Cluster, get, put};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use support::{Ended, Etcdctl, HUSTINGS, etcd, etcd_directory, http, hustings, program, run};
 
 /// Distance of a restored cluster's revision from the old one's.
 const BUMPED: i64 = 1_000_000_000;

@@ -1,13 +1,11 @@
 //! Goal: one command shows who leads and how far everybody is, and says in its exit code whether anybody leads.
 //! Method: three real nodes; all asked through one, then with two of them dead.
 
-mod support;
-
+use crate::support::{HUSTINGS, PROTOCOLS, hustings, program, wait_for_line};
 use hustings_api::Client;
 use hustings_testbed::{Cluster, put, wait_for};
 use serde_json::Value;
 use std::process::{Command, Stdio};
-use support::{HUSTINGS, PROTOCOLS, hustings, program, wait_for_line};
 
 fn status(endpoints: &str) -> (Option<i32>, Vec<Value>) {
     let ended = hustings(&["status", "-o", "json", "--endpoints", endpoints]);

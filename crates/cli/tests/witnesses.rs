@@ -1,13 +1,11 @@
 //! Goal: two members with data and a witness serve like three members, and nobody takes the witness for one that has data. Method: real
 //! processes under every protocol; members are killed, disks deleted, and what was acknowledged is read again.
 
-mod support;
-
+use crate::support::{PROTOCOLS, hustings, program};
 use hustings_api::Client;
 use hustings_testbed::{Cluster, get, put, wait_for};
 use serde_json::Value;
 use std::path::Path;
-use support::{PROTOCOLS, hustings, program};
 
 const KEYS: usize = 20;
 

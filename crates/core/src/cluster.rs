@@ -81,7 +81,8 @@ pub enum Priority {
     /// An ordinary member, neither preferred nor excluded.
     #[default]
     Normal,
-    /// Campaigns first; leadership returns to it when it is caught up.
+    /// Campaigns first; leadership returns to it when it is caught up. One whose disk stalls twice while it leads is an ordinary member
+    /// until it has led long without that.
     Preferred,
 }
 

@@ -296,7 +296,7 @@ impl Membership {
             return refuse(MembershipRefusal::Witness, what);
         }
         let (witnesses, voters) = (self.voters.iter().filter(|id| self.is_witness(**id)).count(), self.voters.len());
-        if witnesses > 0 && witnesses * 2 >= voters {
+        if !quorum::may_be_witnesses(witnesses, voters) {
             let what = format!(
                 "{witnesses} of {voters} voters would be witnesses, which hold no data: they must be fewer than half. Add a member that holds data first, or remove the witness"
             );

@@ -10,13 +10,22 @@ const READY_CHECKS: u32 = 4;
 /// Each vain hand-over doubles that, so often: about a quarter of an hour between two in the end.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// The hand-overs to preferred members that came to nothing, in this life.
+/// So often a preferred member's disk may stall while it leads, before it is preferred no more.
+const STALLS_MAX: u32 = 2;
+
+/// Quorum checks that it must then lead in one go to be preferred again: about a quarter of an hour.
+const FORGIVEN_AFTER_CHECKS: u32 = READY_CHECKS << DOUBLINGS_MAX;
+
+/// The hand-overs to preferred members that came to nothing, in this life; and whether this member, preferred itself, can bear it.
 ///
 /// A preferred member that reaches the leader alone looks ready and cannot win. Handed leadership again and again, it would
-/// cost the service an election each time, for ever.
+/// cost the service an election each time, for ever. So would one that wins, and whose disk is too slow for what a leader writes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Patience {
     vain: BTreeMap<NodeId, u32>,
+    /// Times that this member's own disk stalled while it led, and what it has led since without that.
+    stalls: u32,
+    checks_since: u32,
 }
 
 impl Patience {
@@ -39,6 +48,25 @@ impl Patience {
     pub fn on_handed_over(&mut self, member: NodeId) {
         let vain = self.vain.entry(member).or_default();
         *vain = (*vain + 1).min(DOUBLINGS_MAX);
+    }
+
+    /// This member leads, and its disk stalls. Says whether that was once too often.
+    pub fn on_stalled_leading(&mut self) -> bool {
+        (self.stalls, self.checks_since) = ((self.stalls + 1).min(STALLS_MAX), 0);
+        self.stalls == STALLS_MAX
+    }
+
+    /// This member leads, and has heard a quorum. Says whether its stalls are forgotten by that.
+    pub fn on_led_on(&mut self) -> bool {
+        if self.stalls == 0 {
+            return false;
+        }
+        self.checks_since += 1;
+        let is_forgiven = self.checks_since >= FORGIVEN_AFTER_CHECKS;
+        if is_forgiven {
+            (self.stalls, self.checks_since) = (0, 0);
+        }
+        is_forgiven
     }
 
     /// `leader` leads: earlier hand-overs to it that failed are forgotten.
@@ -69,5 +97,16 @@ mod tests {
         assert_eq!([4, 5].map(|id| patience.checks_wanted(NodeId(id))), [8, 8]);
         patience.on_leader(NodeId(4));
         assert_eq!([4, 5].map(|id| patience.checks_wanted(NodeId(id))), [4, 4]);
+    }
+
+    #[test]
+    fn two_stalls_are_too_many_until_a_long_reign_without_one() {
+        let mut patience = Patience::new();
+        assert!(!patience.on_led_on(), "there is nothing to forgive");
+        assert_eq!([(); 3].map(|()| patience.on_stalled_leading()), [false, true, true]);
+        let checks = (1..).find(|_| patience.on_led_on()).expect("it is forgiven");
+        assert_eq!(checks, FORGIVEN_AFTER_CHECKS);
+        assert!(!patience.on_stalled_leading() && !patience.on_led_on(), "one stall is none too many");
+        assert!(patience.on_stalled_leading(), "a short reign between two forgives nothing");
     }
 }

@@ -22,6 +22,12 @@ pub const fn majority(members: usize) -> usize {
     members / 2 + 1
 }
 
+/// Whether so many of `voters` may be witnesses, which hold no data: fewer than half, so that whatever decides includes a member
+/// that holds it. None always may.
+pub const fn may_be_witnesses(witnesses: usize, voters: usize) -> bool {
+    witnesses == 0 || voters.saturating_sub(witnesses) >= majority(voters)
+}
+
 /// The verdict of a group in which `needed` must say yes. An empty group is won: it has nothing to object.
 fn verdict_of<Id: Copy>(
     group: impl ExactSizeIterator<Item = Id>,
@@ -180,6 +186,10 @@ mod tests {
         for members in 1..=9 {
             assert!(2 * majority(members) > members);
             assert!(2 * (majority(members) - 1) <= members);
+            for witnesses in 0..=members + 1 {
+                let is_fewer_than_half = witnesses == 0 || 2 * witnesses < members;
+                assert_eq!(may_be_witnesses(witnesses, members), is_fewer_than_half, "{witnesses} of {members}");
+            }
         }
     }
 

@@ -126,6 +126,11 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             None => (Lsn::ZERO, cluster.membership.clone()),
         };
         let (me, timing, defect) = (cluster.me, cluster.timing, cluster.defect);
+        // By its snapshot, too: a membership does not name a witness that was removed.
+        let is_witness = is_witness || is_of_witness || membership.is_witness(me);
+        if is_witness {
+            machine = blank.clone();
+        }
         let clock = Clock::new(clock, &recovered, defect);
         machine.adopt(version);
         let mut effects = Effects::new();
@@ -137,8 +142,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             protocol,
             machine,
             blank: Blank::new(blank),
-            // By its snapshot, too: a membership does not name a witness that was removed.
-            is_witness: is_witness || is_of_witness || membership.is_witness(me),
+            is_witness,
             applied_requests,
             gate: Gate::new(),
             backlog: Backlog::new(policy.slice_cost.max(1)),

@@ -293,7 +293,7 @@ impl Gmt2000 {
 
     /// The disk does not answer: a leader gives way while its messages still do (ADR 31).
     fn on_disk_stalled(&mut self, out: &mut Effects<Gmt2000>) {
-        self.node.is_disk_stalled = true;
+        self.node.on_disk_stalled(self.is_leading());
         if self.is_leading() {
             self.hand_over_and_follow(Reason::DiskStalled, out);
         }

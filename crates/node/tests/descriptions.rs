@@ -1,12 +1,10 @@
 //! Goal: names and client addresses of members come into the membership soon after an election, and changes of membership that are
 //! asked for at once get along. Method: founders of whom the founding membership knows less than they say of themselves.
 
-mod support;
-
+use crate::support::{Counter, Troupe, in_time, propose, run, until};
 use hustings_core::{Change, Member, MembershipChange, NodeId};
 use hustings_node::Handle;
 use std::time::{Duration, Instant};
-use support::{Counter, Troupe, in_time, propose, run, until};
 
 /// The loop looks for members that are not described so often by itself.
 const SWEEP: Duration = Duration::from_millis(500);

@@ -1,7 +1,6 @@
 //! Stories of embedded nodes: real sockets, real files, real threads, in one process. Nothing sleeps: all wait for conditions.
 
-mod support;
-
+use crate::support::{Counter, DAM, Troupe, free_addresses, in_time, propose, read, run, until, url_of};
 use bytes::Bytes;
 use hustings_core::replica::Policy;
 use hustings_core::{
@@ -11,7 +10,6 @@ use hustings_node::{NodeConfig, RequestError, StartError, discover};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use support::{Counter, DAM, Troupe, free_addresses, in_time, propose, read, run, until, url_of};
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<hustings_node::Applied<u64>, RequestError>> + 'a>>;
 

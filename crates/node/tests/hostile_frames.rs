@@ -2,11 +2,11 @@
 //! return but refusals and challenges, under each protocol. Method: three members that know a secret; strangers from many addresses
 //! that know the cluster's id, its members and its language write random, damaged and well-formed frames, with and without a greeting.
 //!
-//! `HUSTINGS_LIES=1000000 cargo test --release -p hustings-node --test hostile_frames -- --nocapture` writes so many frames for each
+//! `HUSTINGS_LIES=1000000 cargo test --release -p hustings-node --test stories hostile_frames:: -- --nocapture` writes so many frames for each
 //! protocol.
 
-mod support;
-
+use crate::support::greeting::{CHALLENGE, Greeting, PROOF, REFUSAL, framed, hello};
+use crate::support::{Counter, Troupe, in_time, propose, read, secret};
 use bytes::Bytes;
 use hustings_blazingmq::BlazingMq;
 use hustings_core::replica::message::{ForwardedRequest, ReplicaMessage};
@@ -24,8 +24,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use support::greeting::{CHALLENGE, Greeting, PROOF, REFUSAL, framed, hello};
-use support::{Counter, Troupe, in_time, propose, read, secret};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 

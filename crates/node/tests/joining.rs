@@ -2,13 +2,11 @@
 //! with no token, a wrong one and the right one ask a cluster that runs who they are; then the right one again, as the member serves
 //! and after it has lost its directory.
 
-mod support;
-
+use crate::support::{Troupe, free_addresses, in_time, propose, run, until, url_of};
 use hustings_core::{ApplyVersion, Change, Member, MembershipChange, NodeId};
 use hustings_node::{NodeConfig, discover};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use support::{Troupe, free_addresses, in_time, propose, run, until, url_of};
 
 const TOKEN: u64 = 0x0dd5_7a61_2c3b_9e04;
 

@@ -1,11 +1,9 @@
 //! Goal: an application that only wants a leader has no state machine to write. Method: three members that replicate nothing.
 
-mod support;
-
+use crate::support::{Troupe, in_time};
 use hustings_core::{ClusterId, NodeId};
 use hustings_node::{Handle, Leads, NodeConfig, NodeStatus};
 use hustings_raft::{Options, Raft};
-use support::{Troupe, in_time};
 
 async fn follows(handle: &Handle<()>, is_so: impl FnMut(&NodeStatus) -> bool) {
     let mut status = handle.status_changes();

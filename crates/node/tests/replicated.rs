@@ -1,7 +1,6 @@
 //! Goal: an application replicates a state with nothing but a closure. Method: three members that add up words.
 
-mod support;
-
+use crate::support::{Troupe, in_time};
 use bytes::Bytes;
 use hustings_core::replica::Policy;
 use hustings_core::{ClusterId, Limits, NodeId, Replicated};
@@ -9,7 +8,6 @@ use hustings_node::{Handle, NodeConfig};
 use hustings_raft::{Options, Raft};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use support::{Troupe, in_time};
 
 type Words = BTreeMap<String, u64>;
 type Member = Handle<Replicated<Words>>;

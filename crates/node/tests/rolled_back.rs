@@ -4,8 +4,7 @@
 //!    n1 ─── n2 ─── n3      n1 leads, n2 acknowledges, n3 hears only n2: it knows how much n2 holds, and holds nothing itself
 //! ```
 
-mod support;
-
+use crate::support::{Counter, Troupe, free_addresses, in_time, propose, read, until, url_of};
 use hustings_blazingmq::BlazingMq;
 use hustings_core::{Membership, NodeId, Priority, Protocol};
 use hustings_gmt2000::Gmt2000;
@@ -16,7 +15,6 @@ use hustings_wal::WalError;
 use hustings_zab::Zab;
 use std::path::Path;
 use std::sync::Arc;
-use support::{Counter, Troupe, free_addresses, in_time, propose, read, until, url_of};
 use tokio::sync::mpsc;
 
 const N1: NodeId = NodeId(1);

@@ -1,7 +1,6 @@
 //! A member that is far behind, at the other end of a slow link.
 
-mod support;
-
+use crate::support::{Troupe, free_addresses, in_time, run, until, url_of};
 use bytes::Bytes;
 use hustings_core::replica::Policy;
 use hustings_core::{ClusterId, Limits, NodeId};
@@ -10,7 +9,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use support::{Troupe, free_addresses, in_time, run, until, url_of};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

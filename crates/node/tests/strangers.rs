@@ -1,15 +1,13 @@
 //! Goal: a stranger gets nothing from a peer port: no link, no vote, no byte, and no place in anybody's memory. Method:
 //! greetings and frames written by another hand, against nodes that run.
 
-mod support;
-
+use crate::support::greeting::{BOOTS_MAX, CHALLENGE, Greeting, PROOF, REFUSAL, framed, hello};
+use crate::support::{Troupe, free_addresses, in_time, propose, run, secret, until, url_of};
 use hustings_core::{ApplyVersion, Member, NodeId, Role};
 use hustings_node::{ClusterSecret, NodeConfig, discover};
 use prost::Message as _;
 use std::net::SocketAddr;
 use std::path::Path;
-use support::greeting::{BOOTS_MAX, CHALLENGE, Greeting, PROOF, REFUSAL, framed, hello};
-use support::{Troupe, free_addresses, in_time, propose, run, secret, until, url_of};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -2,12 +2,10 @@
 //!
 //! The counter of these stories has two sets of rules: by the second a command counts twice. The rules of a build are a parameter.
 
-mod support;
-
+use crate::support::{Troupe, free_addresses, in_time, propose, read, until, url_of};
 use hustings_core::{ApplyVersion, Change, Member, MembershipChange, NodeId};
 use hustings_node::{StartError, discover};
 use hustings_wal::WalError;
-use support::{Troupe, free_addresses, in_time, propose, read, until, url_of};
 
 const NEXT: ApplyVersion = ApplyVersion(2);
 

@@ -5,6 +5,7 @@ use super::{common, is_json, report, subject_of};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
+use hustings_core::quorum::may_be_witnesses;
 use hustings_core::{Protocol, Slots};
 use hustings_kv::KvStore;
 use hustings_protocols::{self as protocols, Subject, Visit};
@@ -156,7 +157,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     if !(1..=99).contains(&simulation.nodes) {
         return Err(Exit::with(Code::Usage, "a cluster has 1 to 99 members"));
     }
-    if simulation.witnesses > 0 && simulation.witnesses * 2 >= simulation.nodes {
+    if !may_be_witnesses(simulation.witnesses as usize, simulation.nodes as usize) {
         return Err(Exit::with(Code::Usage, "witnesses hold no data: they must be fewer than half of the members"));
     }
     protocols::visit(&subject, simulation)?

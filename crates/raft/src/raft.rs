@@ -291,7 +291,7 @@ impl Raft {
 
     /// The disk does not answer: a leader gives way while its messages still do (ADR 31).
     fn on_disk_stalled(&mut self, out: &mut Effects<Raft>) {
-        self.node.is_disk_stalled = true;
+        self.node.on_disk_stalled(matches!(self.role_state, RoleState::Leader(_)));
         match self.role_state {
             RoleState::Leader(_) => self.hand_over_and_follow(Reason::DiskStalled, out),
             // Asked while the disk still answered; to win now would be to lead without being able to write.

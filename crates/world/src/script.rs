@@ -21,6 +21,7 @@ use crate::regions::REGIONS;
 use crate::settings::{DiskPace, LoadSettings, Settings};
 use crate::world::World;
 use hustings_core::Limits;
+use hustings_core::quorum::may_be_witnesses;
 use hustings_core::replica::Policy;
 use hustings_core::{Protocol, Timing};
 use hustings_properties::Violation;
@@ -190,7 +191,7 @@ impl Script {
                 };
                 let witnesses = rest.iter().enumerate().filter(|(_, word)| **word == "witness");
                 settings.witnesses = witnesses.map(|(at, _)| at).collect();
-                if settings.witnesses.len() * 2 >= settings.nodes as usize && !settings.witnesses.is_empty() {
+                if !may_be_witnesses(settings.witnesses.len(), settings.nodes as usize) {
                     return Err("witnesses hold no data: they must be fewer than half of the members".into());
                 }
                 settings.priorities = rest.iter().map(priority).collect::<Result<_, _>>()?;

@@ -26,6 +26,7 @@ use crate::settings::{DiskPace, Settings};
 use crate::sickness::{draw_priorities, draw_sickness};
 use crate::world::World;
 use hustings_core::Protocol;
+use hustings_core::quorum::may_be_witnesses;
 use hustings_core::replica::Policy;
 use hustings_properties::Violation;
 use std::panic::AssertUnwindSafe;
@@ -125,8 +126,11 @@ impl Plan {
     /// The same with so many founding members as witnesses, the last ones; always fewer than half.
     pub fn with_witnesses(mut self, witnesses: u64) -> Plan {
         let nodes = self.settings.nodes;
-        let most = nodes.saturating_sub(1) / 2;
-        self.settings.witnesses = (0..nodes as usize).skip((nodes - witnesses.min(most)) as usize).collect();
+        let most = (0..=witnesses.min(nodes))
+            .rev()
+            .find(|count| may_be_witnesses(*count as usize, nodes as usize))
+            .unwrap_or(0);
+        self.settings.witnesses = (0..nodes as usize).skip((nodes - most) as usize).collect();
         self
     }
 

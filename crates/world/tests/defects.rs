@@ -1,8 +1,7 @@
 //! Goal: the judge can convict. Method: defects are planted one at a time, every one that there is a name for, and one of the
 //! three schedulers finds each within a small budget. Prints who found what; `docs/planted-defects.md` keeps the table.
 
-mod suite;
-
+use crate::suite::{Conviction, missed, played_by};
 use hustings_kv::KvStore;
 use hustings_raft::{Defect, Options, Raft};
 use hustings_world::every::{Bounds, explore};
@@ -10,7 +9,6 @@ use hustings_world::guided::find;
 use hustings_world::plants::{Forgetful, Moody};
 use hustings_world::seed::{Plan, run, shrink};
 use hustings_world::{Plants, Service};
-use suite::{Conviction, missed, played_by};
 
 const SECOND: u64 = 1_000_000;
 /// Runs that looking for a shorter story may take.

@@ -1,18 +1,16 @@
 //! Goal: the judge can convict BlazingMQ too. Method: every defect that there is a name for is planted, one at a time, and a
 //! scheduler finds it within a small budget. Prints who found what; `docs/planted-defects.md` keeps the table.
 
-mod suite;
-
+use crate::suite::{Conviction, by_every, convict_all};
 use hustings_blazingmq::{BlazingMq, Defect, Options};
 use hustings_world::every::Bounds;
-use suite::{Conviction, by_every, convict_all};
 
 /// No search of this length has reached it; a story of the ledger holds it,
 /// `a_leader_whose_source_dies_in_mid_pull_goes_on_from_where_its_ledger_ends`.
 const NOT_REACHED: Defect = Defect::TrustsStalePlace;
 
 fn by_seeds(nodes: u64, from: u64, options: &Options) -> Option<Conviction> {
-    suite::by_seeds::<BlazingMq>(nodes, from, 40, options)
+    crate::suite::by_seeds::<BlazingMq>(nodes, from, 40, options)
 }
 
 fn convict(defect: Defect, options: Options) -> Option<Conviction> {

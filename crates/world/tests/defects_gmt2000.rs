@@ -2,11 +2,9 @@
 //! Where somebody wrote a story for it that is played, also without the defect, and then holds; otherwise seeds or an
 //! exhaustive search find it within a small budget. Prints who found what; `docs/planted-defects.md` keeps the table.
 
-mod suite;
-
+use crate::suite::{Conviction, by_every, by_story, convict_all};
 use hustings_gmt2000::{Defect, Gmt2000, Options};
 use hustings_world::every::Bounds;
-use suite::{Conviction, by_every, by_story, convict_all};
 
 macro_rules! story {
     ($name:literal, $options:expr) => {
@@ -15,7 +13,7 @@ macro_rules! story {
 }
 
 fn by_seeds(nodes: u64, from: u64, options: &Options) -> Option<Conviction> {
-    suite::by_seeds::<Gmt2000>(nodes, from, 60, options)
+    crate::suite::by_seeds::<Gmt2000>(nodes, from, 60, options)
 }
 
 fn convict(defect: Defect, options: Options) -> Option<Conviction> {

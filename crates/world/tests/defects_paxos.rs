@@ -2,17 +2,15 @@
 //! wrote a story for it that is played, also without the defect, and then holds; otherwise seeds find it within a small budget, as they
 //! do the published form. Prints who found what; `docs/planted-defects.md` keeps the table.
 
-mod suite;
-
+use crate::suite::{Conviction, convict_all};
 use hustings_paxos::{Defect, Options, Paxos};
-use suite::{Conviction, convict_all};
 
 fn by_seeds(nodes: u64, from: u64, options: &Options) -> Option<Conviction> {
-    suite::by_seeds::<Paxos>(nodes, from, 60, options)
+    crate::suite::by_seeds::<Paxos>(nodes, from, 60, options)
 }
 
 fn by_story(title: &str, text: &str, options: &Options) -> Option<Conviction> {
-    suite::by_story::<Paxos>(title, text, options)
+    crate::suite::by_story::<Paxos>(title, text, options)
 }
 
 fn convict(defect: Defect, options: Options) -> Option<Conviction> {

@@ -2,11 +2,9 @@
 //! played without the defect, and then holds; otherwise seeds of two minutes, of three and of five members in turn, of which the
 //! first that falls is told. `docs/planted-defects.md` keeps the table.
 
-mod suite;
-
+use crate::suite::{Conviction, convict_all, played};
 use hustings_world::every::{bounds_of, replay};
 use hustings_zab::{Defect, Options, Zab};
-use suite::{Conviction, convict_all, played};
 
 const SEEDS: u64 = 100;
 const SECONDS: u64 = 120;
@@ -15,7 +13,7 @@ const SECONDS: u64 = 120;
 const NOT_REACHED: Defect = Defect::TruncatesCommitted;
 
 fn by_story(title: &str, text: &str, options: &Options) -> Option<Conviction> {
-    suite::by_story::<Zab>(title, text, options)
+    crate::suite::by_story::<Zab>(title, text, options)
 }
 
 fn convict(defect: Defect, options: Options) -> Option<Conviction> {
@@ -36,7 +34,8 @@ fn convict(defect: Defect, options: Options) -> Option<Conviction> {
         Defect::UnsyncedPromise => 1020,
         _ => 1,
     };
-    (first..first + SEEDS).find_map(|seed| suite::by_seed::<Zab>(seed, [3, 5][seed as usize % 2], SECONDS, &options))
+    (first..first + SEEDS)
+        .find_map(|seed| crate::suite::by_seed::<Zab>(seed, [3, 5][seed as usize % 2], SECONDS, &options))
 }
 
 #[test]

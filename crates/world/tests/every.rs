@@ -1,11 +1,9 @@
 //! Goal: Raft holds in every world within small bounds. Method: exhaustive exploration, complete, and not vacuous: what should
 //! happen somewhere does.
 
-mod suite;
-
+use crate::suite::{explored, happens, holds};
 use hustings_raft::{Options, Raft};
 use hustings_world::every::Bounds;
-use suite::{explored, happens, holds};
 
 /// Without the pre-vote: it promises nothing, and multiplies the worlds by a hundred.
 const OURS: fn() -> Options = || Options { pre_vote: false, ..Options::default() };

@@ -1,11 +1,9 @@
 //! Goal: BlazingMQ holds in every world within small bounds, and its published form does not. Method: exhaustive exploration,
 //! complete, and not vacuous.
 
-mod suite;
-
+use crate::suite::{explored, falls, happens, holds};
 use hustings_blazingmq::{BlazingMq, Options};
 use hustings_world::every::Bounds;
-use suite::{explored, falls, happens, holds};
 
 /// Without scouting, which promises nothing and multiplies the worlds. Of timers, of which it has eight, few fire.
 const OURS: fn() -> Options = || Options { scouting: false, ..Options::default() };

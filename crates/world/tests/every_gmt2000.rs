@@ -1,11 +1,9 @@
 //! Goal: GMT-2000, made safe, holds in every world within small bounds, and its published form does not. Method:
 //! exhaustive exploration, complete, and not vacuous.
 
-mod suite;
-
+use crate::suite::{explored, falls, happens, holds};
 use hustings_gmt2000::{Gmt2000, Options};
 use hustings_world::every::Bounds;
-use suite::{explored, falls, happens, holds};
 
 #[test]
 fn one_term_with_a_crash_and_a_proposal_is_safe() {

@@ -1,11 +1,9 @@
 //! Goal: TRex Paxos holds in every world within small bounds, and its published form does not. Method: exhaustive exploration,
 //! complete, and not vacuous.
 
-mod suite;
-
+use crate::suite::{explored, falls, happens, holds};
 use hustings_paxos::{Options, Paxos};
 use hustings_world::every::Bounds;
-use suite::{explored, falls, happens, holds};
 
 /// Without polls, which promise nothing and multiply the worlds.
 const OURS: fn() -> Options = || Options { low_ball: false, ..Options::default() };

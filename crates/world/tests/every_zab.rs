@@ -2,11 +2,9 @@
 //! form needs two crashes, which is more than a test should explore: `docs/protocols/zab.md` has the bound and the shortest trace, and
 //! `defects_zab.rs` convicts it by a story.
 
-mod suite;
-
+use crate::suite::{happens, holds};
 use hustings_world::every::Bounds;
 use hustings_zab::{Options, Zab};
-use suite::{happens, holds};
 
 #[test]
 fn two_terms_with_a_crash_and_a_proposal_are_safe() {

@@ -145,3 +145,8 @@ fn one_that_catches_up_slowly_is_waited_for() {
 fn a_witness_that_was_removed_goes_on_until_it_hears_so() {
     play_all(include_str!("found/removed-witness.txt"));
 }
+
+#[test]
+fn a_preferred_member_with_a_slow_disk_is_preferred_no_more() {
+    play_all(include_str!("found/preferred-and-slow.txt"));
+}

@@ -3,12 +3,12 @@
 
 #[path = "../examples/sixth.rs"]
 #[allow(dead_code, reason = "the example has a `main` of its own")]
-mod sixth;
+mod example;
 
+use example::{Baton, Options};
 use hustings_kv::KvStore;
 use hustings_world::Plants;
 use hustings_world::seed::{Plan, run};
-use sixth::{Baton, Options};
 
 const PAGE: &str = include_str!("../../../docs/a-sixth-protocol.md");
 const EXAMPLE: &str = include_str!("../examples/sixth.rs");

@@ -105,6 +105,7 @@ pub trait HandingOver: Leads {
         for learner in learners {
             self.promote_if_ready(learner, out);
         }
+        self.node_mut().on_led_on();
         self.hand_over_to_preferred(out);
     }
 

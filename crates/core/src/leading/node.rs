@@ -55,6 +55,8 @@ pub struct Node<L = Log> {
     pub patience: Patience,
     /// Whether writes to the disk no longer become durable.
     pub is_disk_stalled: bool,
+    /// Whether the operator prefers this node; [`Node::priority`] says whether that counts now.
+    is_preferred: bool,
     /// A planted defect, in the laboratory.
     pub defect: Option<Defect>,
 }
@@ -127,6 +129,7 @@ impl<L: History> Node<L> {
             has_refused_for_log: false,
             patience: Patience::new(),
             is_disk_stalled: false,
+            is_preferred: priority == Priority::Preferred,
             defect,
         }
     }
@@ -198,6 +201,23 @@ impl<L: History> Node<L> {
     /// Makes this node a caretaker: elected, it leads although it must never lead, since the others lack entries that it holds.
     pub fn take_care(&mut self) {
         self.is_caretaker = !self.has_defect(Defect::TakesNoCare);
+    }
+
+    /// Writes no longer become durable. A preferred node whose disk stalls again and again while it leads is preferred no more: it would
+    /// be handed leadership as soon as its disk answers, and give it away at the next stall, for ever.
+    pub fn on_disk_stalled(&mut self, is_leading: bool) {
+        self.is_disk_stalled = true;
+        let is_too_often = is_leading && self.patience.on_stalled_leading();
+        if is_too_often && self.priority == Priority::Preferred && !self.has_defect(Defect::InsistsOnPreference) {
+            self.priority = Priority::Normal;
+        }
+    }
+
+    /// This node leads, and a quorum was heard between two checks.
+    pub fn on_led_on(&mut self) {
+        if self.patience.on_led_on() && self.is_preferred && self.priority == Priority::Normal {
+            self.priority = Priority::Preferred;
+        }
     }
 
     /// Whether these nodes are a quorum.

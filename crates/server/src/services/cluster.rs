@@ -13,6 +13,7 @@ use hustings_api::EtcdError;
 use hustings_api::client::{JOIN_SECRET, JOIN_TOKEN, WITNESS};
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::cluster_server::Cluster;
+use hustings_core::quorum::may_be_witnesses;
 use hustings_core::{ApplyVersion, Change, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Refusal};
 use hustings_kv::Need;
 use hustings_node::RequestError;
@@ -51,14 +52,16 @@ fn wants_witness(metadata: &MetadataMap) -> Result<bool, Status> {
     }
 }
 
-/// Says in an answer's metadata which of its members are witnesses: their ids in hex, for etcd's message has no place for it.
-fn name_witnesses<T>(answer: &mut Response<T>, membership: &Membership) {
+/// An answer about members. Its metadata say which of them are witnesses: their ids in hex, for etcd's messages have no place for it.
+fn answer_about<T>(membership: &Membership, message: T) -> Response<T> {
+    let mut answer = Response::new(message);
     let witnesses = membership.members.iter().filter(|(_, member)| member.is_witness);
     let ids: Vec<String> = witnesses.map(|(id, _)| format!("{:x}", id.0)).collect();
     if !ids.is_empty() {
         let ids = ids.join(",").parse().expect("hex digits and commas are text");
         answer.metadata_mut().insert(WITNESS, ids);
     }
+    answer
 }
 
 #[tonic::async_trait]
@@ -79,11 +82,11 @@ impl<B: Backend> Cluster for Services<B> {
         let (id, membership) = self.add(&caller, member).await?;
         let members = members(&membership);
         let member = members.iter().find(|member| member.id == id.0).cloned();
-        let mut answer = Response::new(pb::MemberAddResponse { header: self.header_of_members(), member, members });
+        let header = self.header_of_members();
+        let mut answer = answer_about(&membership, pb::MemberAddResponse { header, member, members });
         if self.options.has_cluster_secret {
             answer.metadata_mut().insert(JOIN_SECRET, MetadataValue::from_static("true"));
         }
-        name_witnesses(&mut answer, &membership);
         Ok(answer)
     }
 
@@ -98,7 +101,7 @@ impl<B: Backend> Cluster for Services<B> {
         check_started_without(&membership, id)?;
         let membership = self.change(&caller, MembershipChange::of([Change::Remove(id)])).await?;
         let header = self.header_of_members();
-        Ok(Response::new(pb::MemberRemoveResponse { header, members: members(&membership) }))
+        Ok(answer_about(&membership, pb::MemberRemoveResponse { header, members: members(&membership) }))
     }
 
     async fn member_update(
@@ -114,7 +117,7 @@ impl<B: Backend> Cluster for Services<B> {
         check_free(&membership, &member.peer_urls, Some(id))?;
         let membership = self.change(&caller, MembershipChange::of([Change::Describe(id, member)])).await?;
         let header = self.header_of_members();
-        Ok(Response::new(pb::MemberUpdateResponse { header, members: members(&membership) }))
+        Ok(answer_about(&membership, pb::MemberUpdateResponse { header, members: members(&membership) }))
     }
 
     async fn member_list(
@@ -131,9 +134,7 @@ impl<B: Backend> Cluster for Services<B> {
             }
         };
         let header = self.header_of_members();
-        let mut answer = Response::new(pb::MemberListResponse { header, members: members(&membership) });
-        name_witnesses(&mut answer, &membership);
-        Ok(answer)
+        Ok(answer_about(&membership, pb::MemberListResponse { header, members: members(&membership) }))
     }
 
     async fn member_promote(
@@ -149,7 +150,7 @@ impl<B: Backend> Cluster for Services<B> {
         }
         let membership = self.change(&caller, MembershipChange::of([Change::AddVoter(id)])).await?;
         let header = self.header_of_members();
-        Ok(Response::new(pb::MemberPromoteResponse { header, members: members(&membership) }))
+        Ok(answer_about(&membership, pb::MemberPromoteResponse { header, members: members(&membership) }))
     }
 }
 
@@ -274,7 +275,7 @@ fn check_witnesses(membership: &Membership, added: &Member) -> Result<(), Status
     let votes = |(id, member): &(&NodeId, &Member)| membership.is_voter(**id) || member.wants_vote;
     let voters: Vec<&Member> = membership.members.iter().filter(votes).map(|(_, member)| member).collect();
     let witnesses = voters.iter().filter(|member| member.is_witness).count() + 1;
-    if witnesses * 2 <= voters.len() {
+    if may_be_witnesses(witnesses, voters.len() + 1) {
         return Ok(());
     }
     Err(Status::failed_precondition(format!(

@@ -1,0 +1,36 @@
+//! The stories of the binary that may be told side by side. One program for all of them: each that speaks gRPC takes twenty seconds to
+//! build. Those that compare times with each other, or drive a browser, are programs of their own.
+
+mod beside_etcd;
+mod coming_from_etcd;
+mod copies;
+mod descriptors;
+mod etcdctl;
+mod gateway;
+mod large_values;
+mod leases;
+mod maelstrom;
+mod metrics_of_etcd;
+mod mixed;
+#[path = "../../server/tests/stories/probe_cases.rs"]
+#[allow(dead_code, reason = "the servers' own stories take more of it")]
+mod probe_cases;
+#[path = "../../server/tests/stories/probe_wire.rs"]
+mod probe_wire;
+mod refusals;
+mod resume;
+mod rolling_certificates;
+mod snapshots;
+mod snapshots_of_etcd;
+mod status;
+mod storms;
+mod support;
+mod the_worst_day;
+mod tls;
+#[path = "../../tls/tests/town/mod.rs"]
+mod town;
+mod unit_of_etcd;
+mod up;
+mod users;
+mod users_beside_etcd;
+mod witnesses;
