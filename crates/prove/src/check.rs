@@ -24,6 +24,7 @@ pub fn command() -> Command {
     )
     .arg(number("nodes", "3", "Voters"))
     .arg(number("learners", "0", "Learners, which receive the log and do not vote"))
+    .arg(number("witnesses", "0", "So many of the voters, the last ones, hold no data: fewer than half"))
     .arg(number("terms", "1", "No term above this"))
     .arg(number("crashes", "0", "Crashes, all members together"))
     .arg(number("proposals", "0", "Proposals"))
@@ -69,6 +70,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let bounds = Bounds {
         nodes: number("nodes"),
         learners: number("learners"),
+        witnesses: number("witnesses"),
         terms: number("terms"),
         crashes: small("crashes")?,
         proposals: small("proposals")?,
@@ -85,7 +87,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     if !bounds.has_members_to_explore() {
         return Err(Exit::with(
             Code::Usage,
-            "--nodes and --learners are 1 to 9 together, with one voter at least: beyond, nothing can be explored",
+            "--nodes and --learners are 1 to 9 together, with one voter at least and fewer than half of them witnesses: beyond, nothing can be explored",
         ));
     }
     let flags = subject.flags();
@@ -148,7 +150,7 @@ impl Checking<'_> {
                 json!({ "property": violation.property, "what": violation.what, "trace": trace.steps, "end": trace.end })
             });
             let object = json!({
-                "protocol": self.subject.protocol, "nodes": self.bounds.nodes, "learners": self.bounds.learners, "terms": self.bounds.terms,
+                "protocol": self.subject.protocol, "nodes": self.bounds.nodes, "learners": self.bounds.learners, "witnesses": self.bounds.witnesses, "terms": self.bounds.terms,
                 "crashes": self.bounds.crashes, "proposals": self.bounds.proposals, "fires": self.bounds.fires,
                 "link": self.bounds.link, "states": found.states, "transitions": found.transitions, "depth": found.depth,
                 "complete": found.incomplete.is_none() && found.violation.is_none(), "seconds": micros / 1e6,

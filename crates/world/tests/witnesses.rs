@@ -1,6 +1,8 @@
 //! Goal: with witnesses among the members, every property holds under every protocol (ADR 40). Method: seeds as everywhere, with one
-//! witness of three members and two of five; `hustings simulate --witnesses N` goes further.
+//! witness of three members and two of five, and all worlds of two members with data and a witness within small bounds;
+//! `hustings simulate --witnesses N` and `hustings check --witnesses N` go further.
 
+use crate::suite::{Searched, happens, holds};
 use hustings_blazingmq::BlazingMq;
 use hustings_core::Protocol;
 use hustings_core::laboratory::Defect;
@@ -9,6 +11,7 @@ use hustings_kv::KvStore;
 use hustings_paxos::Paxos;
 use hustings_raft::Raft;
 use hustings_world::Plants;
+use hustings_world::every::{Bounds, Found, explore};
 use hustings_world::seed::{Plan, Report, run};
 use hustings_zab::Zab;
 
@@ -66,4 +69,58 @@ fn a_witness_that_gives_its_snapshot_away_is_convicted() {
     }
     assert!(is_convicted::<Raft>(), "{}", Raft::NAME);
     assert!(is_convicted::<BlazingMq>(), "{}", BlazingMq::NAME);
+}
+
+/// Every world of two members with data and a witness, with a crash; and from one in 500 of them a member with data serves in the end.
+fn holds_in_every_world<P: Searched>(bounds: Bounds, options: &P::Options) -> Found {
+    let found = holds::<P>(&Bounds { witnesses: 1, crashes: 1, fair_every: 500, ..bounds }, options);
+    happens(&found, "an entry is committed");
+    assert!(found.eventually > 1_000, "{found:?}");
+    found
+}
+
+#[test]
+fn raft_holds_in_every_world_with_a_witness() {
+    let bounds = Bounds { terms: 2, proposals: 1, timers: 1, ..Bounds::default() };
+    let found = holds_in_every_world::<Raft>(bounds, &hustings_raft::Options { pre_vote: false, ..Default::default() });
+    happens(&found, "a witness leads");
+}
+
+#[test]
+fn gmt2000_holds_in_every_world_with_a_witness() {
+    let bounds = Bounds { terms: 1, timers: 1, ..Bounds::default() };
+    holds_in_every_world::<Gmt2000>(bounds, &Default::default());
+}
+
+#[test]
+fn blazingmq_holds_in_every_world_with_a_witness() {
+    let bounds = Bounds { terms: 1, proposals: 1, timers: 1, ..Bounds::default() };
+    let options = hustings_blazingmq::Options { scouting: false, ..Default::default() };
+    holds_in_every_world::<BlazingMq>(bounds, &options);
+}
+
+#[test]
+fn zab_holds_in_every_world_with_a_witness() {
+    // No timer fires: what news of links starts is enough for a second leader.
+    let bounds = Bounds { terms: 2, proposals: 1, fires: 0, ..Bounds::default() };
+    let found = holds_in_every_world::<Zab>(bounds, &Default::default());
+    happens(&found, "a witness leads");
+}
+
+#[test]
+fn paxos_holds_in_every_world_with_a_witness() {
+    let bounds = Bounds { terms: 1, proposals: 1, timers: 1, fires: 2, ..Bounds::default() };
+    let options = hustings_paxos::Options { low_ball: false, ..Default::default() };
+    holds_in_every_world::<Paxos>(bounds, &options);
+}
+
+/// What a thread has not looked up yet must not change what it finds: on a session a message was put before an earlier one.
+#[test]
+fn one_thread_and_three_see_the_same_worlds() {
+    let bounds = Bounds { terms: 2, proposals: 1, crashes: 1, fires: 0, witnesses: 1, ..Bounds::default() };
+    let seen = |threads| {
+        let found = explore::<Zab>(&bounds, &Default::default(), threads, |_| {});
+        (found.states, found.transitions, found.depth)
+    };
+    assert_eq!(seen(1), seen(3));
 }

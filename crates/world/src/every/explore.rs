@@ -77,15 +77,17 @@ struct Search<'a, P: Protocol> {
     is_over: AtomicBool,
     violation: Mutex<Option<(Violation, u128, String)>>,
     eventually: AtomicU64,
-    counts: [AtomicU64; 5],
+    counts: [AtomicU64; 6],
 }
 
-const SIGHTS: [&str; 5] = [
+/// The last one is told where there are witnesses.
+const SIGHTS: [&str; 6] = [
     "somebody leads",
     "the last term has a leader",
     "an entry is committed",
     "two terms had leaders",
     "somebody is down while somebody leads",
+    "a witness leads",
 ];
 
 impl<P: Protocol> Search<'_, P> {
@@ -111,6 +113,7 @@ impl<P: Protocol> Search<'_, P> {
             sights.committed > 0,
             sights.leaders > 1,
             sights.is_down && sights.leads,
+            sights.witness_leads,
         ];
         for (count, is_true) in self.counts.iter().zip(truths) {
             if is_true {
@@ -300,8 +303,9 @@ where
     });
     found.states = search.states.load(Ordering::Relaxed);
     found.transitions = search.transitions.load(Ordering::Relaxed);
+    let told = if bounds.witnesses == 0 { &SIGHTS[..SIGHTS.len() - 1] } else { &SIGHTS };
     found.sometimes =
-        SIGHTS.iter().zip(&search.counts).map(|(name, count)| (*name, count.load(Ordering::Relaxed))).collect();
+        told.iter().zip(&search.counts).map(|(name, count)| (*name, count.load(Ordering::Relaxed))).collect();
     found.eventually = search.eventually.load(Ordering::Relaxed);
     found.stored = space.stored();
     let violation = search.violation.lock().unwrap_or_else(PoisonError::into_inner).take();

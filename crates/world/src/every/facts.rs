@@ -12,11 +12,13 @@ pub struct Facts {
     pub is_elected: bool,
     pub leads: bool,
     pub commit: u64,
+    /// What it applied last, and its state; of a witness, which has none, nothing.
     pub applied: (u64, u64),
     /// Entries on disk, by index (nothing is compacted here).
     pub log: Vec<(Lsn, Placed)>,
     pub membership: Arc<Membership>,
     pub is_up: bool,
+    pub is_witness: bool,
 }
 
 impl Facts {
@@ -41,10 +43,11 @@ impl Facts {
                     is_elected: matches!(status.role, Role::Leader | Role::Synchronizing),
                     leads: status.role == Role::Leader,
                     commit: status.commit,
-                    applied: (replica.applied().index, state),
+                    applied: if replica.is_witness() { (0, 0) } else { (replica.applied().index, state) },
                     log,
                     membership: status.membership,
                     is_up: true,
+                    is_witness: replica.is_witness(),
                 }
             }
             None => Facts {
@@ -56,6 +59,7 @@ impl Facts {
                 log,
                 membership: Arc::default(),
                 is_up: false,
+                is_witness: false,
             },
         }
     }

@@ -107,7 +107,8 @@ impl<P: Protocol> Continuation<'_, P> {
         let leader = self.leader().and_then(|at| self.members[at].replica.as_ref());
         leader.is_some_and(|replica| {
             let status = replica.status();
-            status.commit == status.last.index
+            // A witness leads as a caretaker, until somebody with a state can.
+            status.commit == status.last.index && !replica.is_witness()
         })
     }
 }

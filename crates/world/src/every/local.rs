@@ -150,6 +150,11 @@ impl<P: Protocol> Member<P> {
         self.replica.as_ref().is_some_and(|replica| replica.role() == Role::Leader)
     }
 
+    /// Whether clients may propose to it: it leads, and holds the state.
+    pub fn takes_proposals(&self) -> bool {
+        self.leads() && self.replica.as_ref().is_some_and(|replica| !replica.is_witness())
+    }
+
     /// Whether a timer that is armed may fire within the bounds.
     pub fn may_fire(&self, timer: &ReplicaTimer<P::Timer>, bounds: &Bounds) -> bool {
         let all: u32 = self.fires.values().map(|fired| u32::from(*fired)).sum();

@@ -34,6 +34,7 @@ pub use explore::{Found, Progress, Trace, explore};
 pub use local::Ledger;
 pub use replay::{Replayed, bounds_of, header, replay};
 
+use hustings_core::quorum::may_be_witnesses;
 use hustings_core::{Cluster, Membership, NodeId};
 use std::sync::Arc;
 
@@ -44,6 +45,8 @@ pub struct Bounds {
     pub nodes: u64,
     /// Number of learners, which receive the log and do not vote; their ids follow those of the voters.
     pub learners: u64,
+    /// Number of voters that hold no state, the last ones; fewer than half.
+    pub witnesses: u64,
     /// Greatest term: a step that leads above it is not taken.
     pub terms: u64,
     /// Crashes, all members together.
@@ -74,6 +77,7 @@ impl Default for Bounds {
         Bounds {
             nodes: 3,
             learners: 0,
+            witnesses: 0,
             terms: 1,
             crashes: 0,
             proposals: 0,
@@ -95,15 +99,19 @@ impl Bounds {
         (1..=self.nodes + self.learners).map(NodeId)
     }
 
-    /// Whether there is a voter, and no more than nine members: beyond, nothing can be explored.
+    /// Whether there is a voter, witnesses are fewer than half, and no more than nine members are there: beyond, nothing can be explored.
     pub fn has_members_to_explore(&self) -> bool {
-        self.nodes > 0 && self.nodes.saturating_add(self.learners) <= 9
+        let is_of_few = self.nodes > 0 && self.nodes.saturating_add(self.learners) <= 9;
+        is_of_few && self.witnesses <= self.nodes && may_be_witnesses(self.witnesses as usize, self.nodes as usize)
     }
 
     /// The cluster as this member sees it.
     fn cluster(&self, me: NodeId) -> Cluster {
         let mut membership = Membership::of_voters(self.members());
         membership.learners = membership.voters.split_off(&NodeId(self.nodes + 1));
+        for witness in self.nodes - self.witnesses + 1..=self.nodes {
+            membership.members.entry(NodeId(witness)).or_default().is_witness = true;
+        }
         Cluster { membership: Arc::new(membership), ..Cluster::of(self.nodes, me.0) }
     }
 }

@@ -18,9 +18,10 @@ use hustings_properties::Violation;
 /// The first line of a trace.
 pub fn header(bounds: &Bounds) -> String {
     let word = |is: bool| if is { "yes" } else { "no" };
-    let learners = if bounds.learners > 0 { format!(" learners {}", bounds.learners) } else { String::new() };
+    let some = |name: &str, count: u64| if count > 0 { format!(" {name} {count}") } else { String::new() };
+    let (learners, witnesses) = (some("learners", bounds.learners), some("witnesses", bounds.witnesses));
     format!(
-        "every nodes {}{learners} terms {} crashes {} proposals {} fires {} timers {} link {} notices {} duplicates {}",
+        "every nodes {}{learners}{witnesses} terms {} crashes {} proposals {} fires {} timers {} link {} notices {} duplicates {}",
         bounds.nodes,
         bounds.terms,
         bounds.crashes,
@@ -51,6 +52,7 @@ pub fn bounds_of(line: &str) -> Result<Bounds, String> {
         match name {
             "nodes" => bounds.nodes = number()?,
             "learners" => bounds.learners = number()?,
+            "witnesses" => bounds.witnesses = number()?,
             "terms" => bounds.terms = number()?,
             "crashes" => bounds.crashes = small()?,
             "proposals" => bounds.proposals = small()?,
@@ -63,6 +65,7 @@ pub fn bounds_of(line: &str) -> Result<Bounds, String> {
                 let known = [
                     "nodes",
                     "learners",
+                    "witnesses",
                     "terms",
                     "crashes",
                     "proposals",
@@ -77,7 +80,9 @@ pub fn bounds_of(line: &str) -> Result<Bounds, String> {
         }
     }
     if !bounds.has_members_to_explore() {
-        return Err("a trace has one voter at least, and nine members at most".into());
+        return Err(
+            "a trace has one voter at least, fewer than half of them witnesses, and nine members at most".into()
+        );
     }
     Ok(bounds)
 }

@@ -192,7 +192,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
                     push(Input::Fire(*timer));
                 }
             }
-            if member.leads() {
+            if member.takes_proposals() {
                 (1..=bounds.proposals).for_each(|number| push(Input::Propose(number)));
             }
             push(Input::Crash);
@@ -264,8 +264,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         for position in 0..row.in_flight.len() {
             let message = row.in_flight[position];
             let ends = self.ends(message);
-            if is_session && row.in_flight[..position].iter().any(|earlier| self.recipients.get(earlier) == Some(&ends))
-            {
+            if is_session && row.in_flight[..position].iter().any(|earlier| self.recipients[earlier] == ends) {
                 continue;
             }
             let at = ends.1 as usize;
@@ -439,6 +438,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             sights.leads |= facts.leads;
             sights.leads_last_term |= facts.leads && reign::<P>(facts.term) == self.space.bounds.terms;
             sights.is_down |= !facts.is_up;
+            sights.witness_leads |= facts.leads && facts.is_witness;
         }
         let history = self.space.histories.value(row.history);
         sights.committed = history.committed.len() as u64;
@@ -457,6 +457,8 @@ pub struct Reached {
     pub leads_last_term: bool,
     /// Some member is down.
     pub is_down: bool,
+    /// Some member leads that holds no state.
+    pub witness_leads: bool,
     /// Entries committed so far.
     pub committed: u64,
     /// Terms that had a leader so far.

@@ -18,8 +18,9 @@ impl<P: Protocol> Explorer<'_, P> {
         let mut in_flight: Vec<u32> = Vec::with_capacity(row.in_flight.len() + known.in_flight.len());
         for (position, message) in row.in_flight.iter().enumerate() {
             let is_gone = Some(position) == delivered && !keeps;
+            let to = usize::from(self.ends(*message).1);
             // A crash ends the sessions of its member: what was under way to it is lost.
-            let is_cut = is_session && known.has_crashed && usize::from(self.ends(*message).1) == at;
+            let is_cut = is_session && known.has_crashed && to == at;
             if !is_gone && !is_cut {
                 in_flight.push(*message);
             }
@@ -42,8 +43,9 @@ impl<P: Protocol> Explorer<'_, P> {
                 self.post(&mut in_flight, message);
             }
         }
-        // The order between links means nothing.
-        in_flight.sort_by_key(|message| self.recipients.get(message).copied());
+        // The order between links means nothing; on one link it stays. The ends of all of them were asked for above: one whose ends this
+        // thread had not looked up would go to the front, past what was sent before it.
+        in_flight.sort_by_key(|message| self.recipients[message]);
         in_flight.into()
     }
 
