@@ -20,23 +20,19 @@ fn number(name: &str, default: u64) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_is_asked_is_answered_as_etcd_answers() {
     let first = number("HUSTINGS_BESIDE_SEED", 1);
-    let (mut answers, mut refusals, mut watches) = (0, 0, 0);
+    let mut counts = Counts::default();
     let mut wrong = Vec::new();
     for seed in first..first + number("HUSTINGS_BESIDE_ROUNDS", 6) {
-        match round(seed).await {
-            Ok(counts) => {
-                answers += counts.answers;
-                refusals += counts.refusals;
-                watches += counts.watches;
-            }
-            Err(difference) => wrong.push(difference),
-        }
+        wrong.extend(round(seed, &mut counts).await.err());
     }
+    let Counts { answers, refusals, watches } = counts;
     println!("{answers} answers, {refusals} refusals among them, and {watches} watches are the same");
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
     assert!(refusals > answers / 50 && watches > 0, "{answers} answers, {refusals} refusals, {watches} watches");
 }
 
+/// What was the same.
+#[derive(Default)]
 struct Counts {
     answers: usize,
     refusals: usize,
@@ -44,10 +40,9 @@ struct Counts {
 }
 
 /// Asks both servers the same, and says where they differ first.
-async fn round(seed: u64) -> Result<Counts, String> {
+async fn round(seed: u64, counts: &mut Counts) -> Result<(), String> {
     let (mut ours, mut theirs) = (Side::start(program()).await, Side::start(etcd()).await);
     let mut drawing = Drawing::new(seed);
-    let mut counts = Counts { answers: 0, refusals: 0, watches: 0 };
     let mut said = Vec::new();
     for step in 0..REQUESTS {
         let asked = drawing.asked();
@@ -72,7 +67,7 @@ async fn round(seed: u64) -> Result<Counts, String> {
             }
         }
     }
-    Ok(counts)
+    Ok(())
 }
 
 /// Closes all watches of both, and compares what they were told.

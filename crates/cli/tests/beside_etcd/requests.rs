@@ -109,11 +109,9 @@ impl Drawing {
             90..=92 => Asked::TimeToLive(pb::LeaseTimeToLiveRequest { id: self.of(&LEASES), keys: self.one_in(2) }),
             93 => Asked::Leases,
             94..=95 => {
-                {
-                    // At the compacted revision itself 3.5.1 refuses, and later versions answer, as ours does.
-                    let next = self.revision + 1;
-                    Asked::HashKv(pb::HashKvRequest { revision: self.of(&[0, next]) })
-                }
+                // At the compacted revision itself 3.5.1 refuses, and later versions answer, as ours does.
+                let next = self.revision + 1;
+                Asked::HashKv(pb::HashKvRequest { revision: self.of(&[0, next]) })
             }
             _ => Asked::Watch(self.watch()),
         }

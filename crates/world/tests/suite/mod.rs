@@ -1,8 +1,6 @@
 //! The suites that every protocol has: everything within bounds, and the conviction of each planted defect. A protocol's own file
 //! keeps its bounds, and its list of what finds which defect.
 
-#![allow(dead_code, reason = "each protocol's file takes its part")]
-
 use hustings_core::Protocol;
 use hustings_kv::KvStore;
 use hustings_world::every::{Bounds, Found, explore};
