@@ -55,10 +55,10 @@ pub(crate) async fn dial_speaking(endpoint: &str, tls: Option<&Connector>) -> io
     let from = stream.local_addr()?;
     let stream = match (scheme, tls) {
         ("http", _) => Stream::Plain(stream),
-        ("https", Some(tls)) => Stream::Tls(Box::new(tls.connect(host, stream).await?.0)),
+        ("https", Some(tls)) => Stream::Tls(Box::new(tls.connect(host, stream).await.map_err(not_in_tls)?.0)),
         ("https", None) => {
             let machine = tls_of(Trust::Machine, None).map_err(io::Error::other)?.speaking(&[ALPN]);
-            Stream::Tls(Box::new(machine.connect(host, stream).await?.0))
+            Stream::Tls(Box::new(machine.connect(host, stream).await.map_err(not_in_tls)?.0))
         }
         _ => {
             let why = format!("{endpoint}: {scheme} is not spoken here");
@@ -66,6 +66,18 @@ pub(crate) async fn dial_speaking(endpoint: &str, tls: Option<&Connector>) -> io
         }
     };
     Ok(Dialled { stream, from })
+}
+
+/// What a handshake that nobody answers most often means.
+fn not_in_tls(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
+            let why =
+                format!("{error} in the TLS handshake: where this port speaks plain text, say http://, or name no CA");
+            io::Error::new(error.kind(), why)
+        }
+        _ => error,
+    }
 }
 
 /// The host and port of an endpoint, as a request's `Host` says it.

@@ -35,7 +35,7 @@ impl BlazingMq {
         }
         self.lost_leader = None;
         let spread = self.node.timing.election_max.saturating_sub(self.node.timing.election_min);
-        let longest = if self.node.priority == Priority::Preferred { spread / 4 } else { spread };
+        let longest = if self.node.priority() == Priority::Preferred { spread / 4 } else { spread };
         out.set_timer(Timer::Wait, Duration::ZERO..=longest);
     }
 

@@ -86,7 +86,7 @@ impl BlazingMq {
         let is_wanted = if self.options.seed_literal { self.node.me < from } else { term > self.node.promise.term };
         let is_behind = !self.is_up_to_date_in_members(commit);
         self.node.has_refused_for_log |=
-            self.node.priority == Priority::Never && self.node.leader.is_none() && is_behind;
+            self.node.priority() == Priority::Never && self.node.leader.is_none() && is_behind;
         let will_vote = self.node.leader.is_none() && is_wanted && !is_behind;
         let reply =
             Message::ScoutingReply { term: self.node.promise.term, round, will_vote, commit: self.node.committed() };

@@ -1,6 +1,7 @@
 //! The client's verbs: `put`, `get`, `del`, `watch`, `member`, `transfer`, `snapshot save`, `status`.
 
 use crate::credentials::{self, asked};
+use crate::exit::{Code, Exit};
 use crate::output::{
     Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, options_of, shown, timeout_of,
     unavailable,
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::future::Future;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tonic::{Response, Status};
 
@@ -348,45 +349,53 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
 fn show_event(event: &hustings_api::mvccpb::Event, format: Format) -> Result<()> {
     let kind = if event.r#type == 0 { "PUT" } else { "DELETE" };
     let kv = event.kv.clone().unwrap_or_default();
-    let mut out = std::io::stdout().lock();
     match format {
         Format::Json => {
             let prev = event.prev_kv.as_ref().map(key_value);
-            writeln!(
-                out,
+            println!(
                 "{}",
                 json!({ "apiVersion": "v1", "kind": "Event", "type": kind, "kv": key_value(&kv), "prev_kv": prev })
-            )?;
+            );
         }
         Format::Table => {
-            writeln!(out, "{kind}")?;
+            println!("{kind}");
             if let Some(prev) = &event.prev_kv {
-                writeln!(out, "{}\n{}", shown(&prev.key), shown(&prev.value))?;
+                println!("{}\n{}", shown(&prev.key), shown(&prev.value));
             }
-            writeln!(out, "{}\n{}", shown(&kv.key), shown(&kv.value))?;
+            println!("{}\n{}", shown(&kv.key), shown(&kv.value));
         }
     }
-    out.flush()?;
     Ok(())
 }
 
 // --- Snapshots. --------------------------------------------------------------------------------------------------
 
-/// A file that nobody else reads: a snapshot holds every secret of the store.
-fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
-    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    // One that an earlier attempt left may be open to others.
-    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-    Ok(file)
+/// The directory in which a file of this name is written, if it can be: one that stands there is replaced at the end, and what is no
+/// file (a device, a directory, a pipe) must not be.
+fn directory_of(path: &Path) -> Result<PathBuf> {
+    match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => Err(Exit::with(
+            Code::Usage,
+            format!("{} is no file, and a snapshot must not take its place: give the path of a file", path.display()),
+        )),
+        _ => {
+            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+            Ok(directory.unwrap_or(Path::new(".")).to_owned())
+        }
+    }
 }
 
 async fn save(matches: &ArgMatches) -> Result<()> {
     let path = Path::new(text(matches, "file"));
-    let temporary = path.with_extension("part");
-    let mut file = private_file(&temporary).with_context(|| format!("cannot write {}", temporary.display()))?;
+    let directory = directory_of(path)?;
     let client = connect(matches).await?;
     let mut stream = within(matches, client.maintenance().snapshot(asked(SnapshotRequest {}))).await?;
+    // Under a name of its own, which goes when this fails; its owner alone may read it: it holds every secret of the store.
+    let mut file = tempfile::Builder::new()
+        .prefix(".snapshot-")
+        .suffix(".part")
+        .tempfile_in(&directory)
+        .with_context(|| format!("cannot write into {}", directory.display()))?;
     let (mut hash, mut tail, mut bytes) = (Sha256::new(), Vec::new(), 0usize);
     while let Some(piece) = stream.next().await {
         let piece = piece.map_err(|status| from_status(&status))?.blob;
@@ -401,8 +410,16 @@ async fn save(matches: &ArgMatches) -> Result<()> {
     if hash.finalize().as_slice() != tail {
         bail!("the snapshot did not arrive whole: its SHA-256 does not match; save it again");
     }
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)?;
-    println!("saved {bytes} bytes to {}", path.display());
+    file.as_file().sync_all()?;
+    file.persist(path).with_context(|| format!("cannot write {}", path.display()))?;
+    match format_of(matches) {
+        Format::Json => {
+            println!(
+                "{}",
+                json!({ "apiVersion": "v1", "kind": "Snapshot", "file": path.display().to_string(), "bytes": bytes })
+            )
+        }
+        Format::Table => println!("saved {bytes} bytes to {}", path.display()),
+    }
     Ok(())
 }

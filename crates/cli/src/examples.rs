@@ -247,7 +247,7 @@ pub(crate) fn run(verb: &str, matches: &ArgMatches, mut tree: Command) -> anyhow
         // Written whole and then printed: the generator would panic where nobody reads to the end.
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut tree, "hustings", &mut script);
-        std::io::Write::write_all(&mut std::io::stdout(), &script)?;
+        print!("{}", String::from_utf8_lossy(&script));
         return Ok(());
     }
     let directory = matches.get_one::<PathBuf>("directory").expect("clap requires it");

@@ -1,6 +1,7 @@
 //! Small documents of our own API, over HTTP/1.1.
 
 use crate::credentials;
+use crate::exit::{Code, Exit};
 use anyhow::{Result, anyhow, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -35,6 +36,19 @@ impl std::fmt::Display for Refused {
 }
 
 impl std::error::Error for Refused {}
+
+/// Whether this is the answer of a member at which users count, to one who has said no name, or may not ask that.
+pub(crate) fn is_not_allowed(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Refused>().is_some_and(|refused| {
+        let lacks_name = refused.why.as_deref().is_some_and(|why| why.contains("user name is empty"));
+        lacks_name || matches!(refused.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    })
+}
+
+/// The end of a command to which members tell nothing because of who asks.
+pub(crate) fn not_allowed(why: &str) -> anyhow::Error {
+    Exit::with(Code::NotAllowed, format!("{why}: users count here; give --user NAME[:PASSWORD] of one who may"))
+}
 
 /// Fetches a document from `http://` or `https://`. The caller bounds the time.
 ///

@@ -8,6 +8,14 @@ macro_rules! println {
     ($($word:tt)*) => { hustings_console::println!($($word)*) };
 }
 
+/// Instead of the standard library's, which panics when nobody hears any more: what is said here is said to whoever listens.
+macro_rules! eprintln {
+    () => { eprintln!("") };
+    ($($word:tt)*) => {{
+        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($word)*)));
+    }};
+}
+
 /// As [`println`], without an end of line.
 macro_rules! print {
     ($($word:tt)*) => { hustings_console::print!($($word)*) };

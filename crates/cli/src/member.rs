@@ -288,6 +288,7 @@ pub(crate) async fn transfer(matches: &ArgMatches) -> Result<()> {
                 json!({ "apiVersion": "v1", "kind": "Transfer", "from": format!("{leader:x}"), "to": format!("{target:x}") })
             )
         }
+        Format::Table if leader == target => println!("{target:x} leads already"),
         Format::Table => println!("leadership went from {leader:x} to {target:x}"),
     }
     Ok(())

@@ -324,10 +324,30 @@ fn refuse_data_of_etcd(data_dir: &Path) -> Result<()> {
     )
 }
 
+/// Warns of a directory that is not this member's alone, such as `/etc`: what is begun there stands among the files of others.
+fn warn_of_others(data_dir: &Path) {
+    // A disk's own, and what an operator hides.
+    let is_usual = |name: &str| name == "lost+found" || name.starts_with('.');
+    let entries = std::fs::read_dir(data_dir).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| !is_usual(name));
+    names.sort();
+    if let Some(first) = names.first() {
+        tracing::warn!(
+            "a member begins in {}, which holds {first:?} and {} more: a data directory is best a member's alone",
+            data_dir.display(),
+            names.len() - 1
+        );
+    }
+}
+
 /// The configuration of this node: its data directory knows its identity, else the founding members, else those it joins.
 async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     refuse_data_of_etcd(&plan.data_dir)?;
     let known = hustings_wal::peek(&plan.data_dir)?;
+    if known.is_none() {
+        warn_of_others(&plan.data_dir);
+    }
     let secret = plan.secret_file.as_deref().map(ClusterSecret::read).transpose()?;
     let tls = PeerTls {
         acceptor: plan.tls.peer.clone().map(Acceptor::new).transpose()?,

@@ -126,6 +126,12 @@ async fn look(matches: &ArgMatches) -> Result<Cluster> {
     let tls = options_of(matches)?.tls;
     let (asked, timeout) = (endpoints_of(matches), timeout_of(matches));
     let mut answers = ask(&asked, tls.as_ref(), timeout).await;
+    let refused = answers.iter().find_map(|(_, answer)| answer.as_ref().err().filter(|unasked| unasked.is_not_allowed));
+    if let Some(Unasked { why, .. }) = refused
+        && answers.iter().all(|(_, answer)| answer.is_err())
+    {
+        return Err(http::not_allowed(why));
+    }
     let known: BTreeMap<String, Value> =
         answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).fold(BTreeMap::new(), |mut known, answer| {
             for member in answer["members"].as_array().into_iter().flatten() {
@@ -143,7 +149,20 @@ async fn look(matches: &ArgMatches) -> Result<Cluster> {
     Ok(Cluster::of(answers, &known))
 }
 
-type Asked = (String, Result<Value, String>);
+type Asked = (String, Result<Value, Unasked>);
+
+/// A member that could not be asked.
+struct Unasked {
+    why: String,
+    /// Whether it answered that this user may not ask.
+    is_not_allowed: bool,
+}
+
+impl Unasked {
+    fn new(why: impl Into<String>) -> Unasked {
+        Unasked { why: why.into(), is_not_allowed: false }
+    }
+}
 
 async fn ask(endpoints: &[String], tls: Option<&Connector>, timeout: Duration) -> Vec<Asked> {
     let asking = endpoints.iter().map(async |endpoint| {
@@ -154,10 +173,12 @@ async fn ask(endpoints: &[String], tls: Option<&Connector>, timeout: Duration) -
         let answer = match answer {
             Ok(Ok(bytes)) => match serde_json::from_slice::<Value>(&bytes) {
                 Ok(status) if status.is_object() => Ok(status),
-                _ => Err("its answer is no status: is this a member of Hustings?".to_owned()),
+                _ => Err(Unasked::new("its answer is no status: is this a member of Hustings?")),
             },
-            Ok(Err(error)) => Err(format!("{error:#}")),
-            Err(_) => Err(format!("no answer within {}: does its process stand still?", in_words(timeout))),
+            Ok(Err(error)) => Err(Unasked { why: format!("{error:#}"), is_not_allowed: http::is_not_allowed(&error) }),
+            Err(_) => {
+                Err(Unasked::new(format!("no answer within {}: does its process stand still?", in_words(timeout))))
+            }
         };
         (url, answer)
     });
@@ -200,7 +221,7 @@ impl Cluster {
                     }
                     members.push(status);
                 }
-                Err(why) => members.push(missing(Some(&url), None, &why, known)),
+                Err(unasked) => members.push(missing(Some(&url), None, &unasked.why, known)),
             }
         }
         // A member that nobody could ask is still a member.
@@ -456,8 +477,8 @@ pub(crate) async fn explained(error: anyhow::Error, matches: &ArgMatches) -> any
     let Some(told) = told else {
         // The cause of the request's failure is said already.
         let news = answers.iter().filter_map(|(url, answer)| Some((url, answer.as_ref().err()?)));
-        let news = news.filter(|(_, why)| !what.contains(why.as_str()));
-        let each: Vec<String> = news.map(|(url, why)| format!("{url}: {why}")).collect();
+        let news = news.filter(|(_, unasked)| !what.contains(&unasked.why));
+        let each: Vec<String> = news.map(|(url, unasked)| format!("{url}: {}", unasked.why)).collect();
         if each.is_empty() {
             return error;
         }

@@ -97,7 +97,7 @@ pub(crate) fn in_words(story: &Story, unread: &[(String, String)]) -> String {
 fn micros_of(text: &str) -> Result<u64> {
     let time = humantime::parse_rfc3339_weak(text);
     let time =
-        time.map_err(|_| Exit::with(Code::BadArguments, format!("--at {text}: give a time as 2026-11-23T20:34:05Z")))?;
+        time.map_err(|_| Exit::with(Code::Usage, format!("--at {text}: give a time as 2026-11-23T20:34:05Z")))?;
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
@@ -144,17 +144,25 @@ pub(crate) async fn fetch(matches: &ArgMatches) -> Result<Fetched> {
         }
     }
     let mut fetched = Fetched { recordings: Vec::new(), unread: Vec::new() };
+    let mut refused = None;
     for endpoint in endpoints {
         let asked = http::get_long(&endpoint, "/v1/recording", tls.as_ref(), RECORDING_BYTES_MAX);
         match tokio::time::timeout(timeout, asked).await {
             Ok(Ok(bytes)) => fetched.recordings.push((endpoint, bytes)),
-            Ok(Err(error)) => fetched.unread.push((endpoint, format!("{error:#}"))),
+            Ok(Err(error)) => {
+                let why = format!("{error:#}");
+                refused = refused.or_else(|| http::is_not_allowed(&error).then(|| why.clone()));
+                fetched.unread.push((endpoint, why));
+            }
             Err(_) => {
                 fetched.unread.push((endpoint, format!("no answer within {}", humantime::format_duration(timeout))))
             }
         }
     }
-    Ok(fetched)
+    match refused {
+        Some(why) if fetched.recordings.is_empty() => Err(http::not_allowed(&why)),
+        _ => Ok(fetched),
+    }
 }
 
 async fn status_of(endpoint: &str, tls: Option<&Connector>, timeout: Duration) -> Result<Value> {

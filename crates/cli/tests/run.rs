@@ -11,7 +11,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{HUSTINGS, Running, signal_pid};
+use support::{HUSTINGS, Running, hustings, signal_pid};
 use tempfile::TempDir;
 
 /// Exit code of the witness of an overlap.
@@ -291,6 +291,9 @@ async fn what_a_command_ends_with_is_passed_on() {
     assert_eq!(code(&[], &["sh", "-c", "kill -9 $$"]), Some(128 + 9));
     assert_eq!(code(&[], &["/no/such/command"]), Some(127));
     assert_eq!(code(&[], &["/etc/passwd"]), Some(126));
+    // An option that nobody knows is no command, and is said before anybody leads.
+    let mistyped = hustings(&["lock", "e2", "--tll", "20s", "--", "true"]);
+    assert!(mistyped.code == Some(2) && mistyped.stderr.contains("--tll is no option"), "{}", mistyped.stderr);
     let tries = story.path("tries");
     let script = format!("echo >> {0}; test $(wc -l < {0}) = 3", tries.display());
     assert_eq!(code(&["--restart", "on-failure:5"], &["sh", "-c", &script]), Some(0), "the third try ends well");

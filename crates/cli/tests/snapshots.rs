@@ -22,6 +22,25 @@ fn restore(file: &Path, cluster: &Cluster, position: usize) -> Ended {
         .arg(&node.data_dir))
 }
 
+/// Goal: who saves loses no other file. Method: nobody to save from, a name that looks like one of ours, a directory in the way.
+#[test]
+fn saving_touches_no_file_but_its_own() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("paths here are text").to_owned();
+    std::fs::write(path("store.part"), "precious").expect("it can be written");
+    let said = hustings(&["snapshot", "save", &path("store.db"), "--endpoints", "127.0.0.1:1"]);
+    assert_eq!(said.code, Some(4), "{}", said.stderr);
+    let names: Vec<_> =
+        directory.path().read_dir().expect("it is there").flatten().map(|file| file.file_name()).collect();
+    assert_eq!(names, ["store.part"]);
+    assert_eq!(std::fs::read_to_string(path("store.part")).expect("it is there"), "precious");
+    for no_file in [path(""), "/dev/null".to_owned()] {
+        let said = hustings(&["snapshot", "save", &no_file, "--endpoints", "127.0.0.1:1"]);
+        assert_eq!(said.code, Some(2), "{}", said.stderr);
+        assert!(said.stderr.contains("is no file"), "{}", said.stderr);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_saved_state_becomes_a_new_cluster_and_nothing_is_missing() {
     let old = Cluster::start(program(), 3).await.expect("three nodes start");

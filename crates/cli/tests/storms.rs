@@ -35,6 +35,27 @@ fn a_golden_file_that_differs_shows_the_difference_side_by_side() {
     assert!(said(&output).contains("# Another headline.") && said(&output).contains(" | "), "{}", said(&output));
 }
 
+/// Goal: who types a command of a page with a planted defect sees it convicted. Method: each such line of the pages is typed.
+#[test]
+fn the_seeds_that_the_pages_name_convict() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut typed = 0;
+    for page in ["docs/proving-ground.md", "docs/lab.md", "docs/planted-defects.md"] {
+        let text = std::fs::read_to_string(root.join(page)).expect("the page is there");
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        for line in lines.filter(|line| line.starts_with("hustings simulate") && line.contains("--plant ")) {
+            let directory = tempfile::tempdir().expect("a directory");
+            let words = line.split_whitespace().skip(1);
+            let output =
+                Command::new(env!("CARGO_BIN_EXE_hustings")).args(words).current_dir(directory.path()).output();
+            let output = output.expect("the binary runs");
+            assert_eq!(output.status.code(), Some(1), "{page}: {line}: {}", said(&output));
+            typed += 1;
+        }
+    }
+    assert!(typed >= 3, "{typed}");
+}
+
 #[test]
 fn a_typo_names_line_word_and_the_nearest_command() {
     for (text, wanted) in [

@@ -1,7 +1,7 @@
 //! Goal: users and roles, as who knows etcd knows them.
 //! Method: the real etcdctl 3.5 against three real nodes: users are made at one member, and count at all.
 
-use crate::support::{Etcdctl, address, http, program, throw};
+use crate::support::{Etcdctl, address, http, hustings, program, throw};
 use hustings_testbed::Cluster;
 use std::time::Duration;
 
@@ -65,6 +65,11 @@ async fn users_count_at_every_member() {
     for node in &cluster.nodes {
         let (status, said) = http(&node.client, "POST", "/v3/kv/range", r#"{"key":"aGlkZGVu"}"#);
         assert!(status == 400 && said.contains("user name is empty"), "{status} {said}");
+    }
+    for words in [&["status"][..], &["why"], &["report"]] {
+        let nobody = hustings(&[words, &["--endpoints", &all.endpoints]].concat());
+        assert_eq!(nobody.code, Some(5), "{words:?}: {}", nobody.stderr);
+        assert!(nobody.stderr.contains("give --user"), "{words:?}: {}", nobody.stderr);
     }
     by(&all, "root:r00t", &["user", "revoke-role", "ann", "tenant"]).expect("root may");
     assert!(refused(by(&all, "ann:secret", &["get", "tenant/1"])).contains("permission denied"));

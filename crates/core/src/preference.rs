@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 /// one that blinks.
 const READY_CHECKS: u32 = 4;
 
-/// Each vain hand-over doubles that, so often: about a quarter of an hour between two in the end.
+/// Each vain hand-over doubles that, so often: in the end 1,024 election timeouts between two, some four minutes as members are set up.
 const DOUBLINGS_MAX: u32 = 8;
 
 /// So often a preferred member's disk may stall while it leads, before it is preferred no more.
 const STALLS_MAX: u32 = 2;
 
-/// Quorum checks that it must then lead in one go to be preferred again: about a quarter of an hour.
+/// Quorum checks that it must then lead without that to be preferred again: some four minutes as members are set up.
 const FORGIVEN_AFTER_CHECKS: u32 = READY_CHECKS << DOUBLINGS_MAX;
 
 /// The hand-overs to preferred members that came to nothing, in this life; and whether this member, preferred itself, can bear it.
@@ -50,23 +50,25 @@ impl Patience {
         *vain = (*vain + 1).min(DOUBLINGS_MAX);
     }
 
-    /// This member leads, and its disk stalls. Says whether that was once too often.
-    pub fn on_stalled_leading(&mut self) -> bool {
+    /// This member leads, and its disk stalls.
+    pub fn on_stalled_leading(&mut self) {
         (self.stalls, self.checks_since) = ((self.stalls + 1).min(STALLS_MAX), 0);
-        self.stalls == STALLS_MAX
     }
 
-    /// This member leads, and has heard a quorum. Says whether its stalls are forgotten by that.
-    pub fn on_led_on(&mut self) -> bool {
+    /// This member leads, and has heard a quorum between two checks. A long reign makes its stalls forgotten.
+    pub fn on_led_on(&mut self) {
         if self.stalls == 0 {
-            return false;
+            return;
         }
         self.checks_since += 1;
-        let is_forgiven = self.checks_since >= FORGIVEN_AFTER_CHECKS;
-        if is_forgiven {
+        if self.checks_since >= FORGIVEN_AFTER_CHECKS {
             (self.stalls, self.checks_since) = (0, 0);
         }
-        is_forgiven
+    }
+
+    /// Whether this member's disk has stalled too often for one that is preferred.
+    pub fn is_at_its_end(&self) -> bool {
+        self.stalls == STALLS_MAX
     }
 
     /// `leader` leads: earlier hand-overs to it that failed are forgotten.
@@ -102,11 +104,18 @@ mod tests {
     #[test]
     fn two_stalls_are_too_many_until_a_long_reign_without_one() {
         let mut patience = Patience::new();
-        assert!(!patience.on_led_on(), "there is nothing to forgive");
-        assert_eq!([(); 3].map(|()| patience.on_stalled_leading()), [false, true, true]);
-        let checks = (1..).find(|_| patience.on_led_on()).expect("it is forgiven");
-        assert_eq!(checks, FORGIVEN_AFTER_CHECKS);
-        assert!(!patience.on_stalled_leading() && !patience.on_led_on(), "one stall is none too many");
-        assert!(patience.on_stalled_leading(), "a short reign between two forgives nothing");
+        let stalled = |patience: &mut Patience| {
+            patience.on_stalled_leading();
+            patience.is_at_its_end()
+        };
+        assert_eq!([(); 3].map(|()| stalled(&mut patience)), [false, true, true]);
+        let checks = (1..).find(|_| {
+            patience.on_led_on();
+            !patience.is_at_its_end()
+        });
+        assert_eq!(checks, Some(FORGIVEN_AFTER_CHECKS), "a long reign forgives all");
+        assert!(!stalled(&mut patience), "one stall is none too many");
+        patience.on_led_on();
+        assert!(stalled(&mut patience), "a short reign between two forgives nothing");
     }
 }

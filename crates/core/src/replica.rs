@@ -17,6 +17,7 @@ pub mod applied_requests;
 pub mod backlog;
 pub mod birth;
 pub mod clock;
+mod deadlines;
 pub mod digests;
 pub mod event;
 pub mod gate;
@@ -30,15 +31,15 @@ pub mod versions;
 pub mod witness;
 
 use crate::laboratory::Defect;
-use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Proposal, Protocol, Refusal, Ticket};
+use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Protocol, Refusal, Ticket};
 use crate::{
     Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status, Timing, Transition,
 };
 use applied_requests::AppliedRequests;
 use backlog::Backlog;
 pub use birth::Birth;
-use bytes::Bytes;
 use clock::Clock;
+use deadlines::DeadlineTimer;
 pub use event::{Action, Event, ReplicaTimer, Request, View, ViewOf};
 use gate::{Gate, Gated};
 pub use message::ReplicaMessage;
@@ -58,13 +59,6 @@ pub type RecordNumber = u64;
 /// A host's name for one client request. Proposals are numbered consecutively from 1 in each life of a replica; reads
 /// and administrators' requests have counters of their own.
 pub type RequestId = u64;
-
-/// The least time between two advances of the log's clock for nothing but a deadline.
-const DEADLINE_WAIT_MIN: Duration = Duration::from_millis(1);
-
-/// Longest time that the log's clock may stand still while a lease lives: time that is in no entry is lost when all
-/// members that counted it restart.
-const STAMP_EVERY: Duration = Duration::from_secs(5);
 
 /// A protocol and a state machine, and what stands between them and clients.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -104,73 +98,7 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     defect: Option<Defect>,
 }
 
-/// State of the deadline timer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum DeadlineTimer {
-    Disarmed,
-    /// It will fire at this log time.
-    At(u64),
-    /// It fired: a blank is on its way that carries the time, and nothing needs arming until it is applied.
-    Advancing,
-}
-
 impl<P: Protocol, S: StateMachine> Replica<P, S> {
-    /// A replica at birth or rebirth; the first actions go to `out`.
-    pub fn start(birth: Birth<P, S>, out: &mut Vec<Action<P, S>>) -> Replica<P, S> {
-        let Birth { cluster, options, recovered, mut machine, blank, is_witness, state, incarnation, policy, can } =
-            birth;
-        let ReplicaState { applied_requests, clock, version, is_witness: is_of_witness } = state;
-        let reference = recovered.snapshot.clone();
-        let (applied, membership) = match &reference {
-            Some(reference) => (reference.lsn, reference.membership.clone()),
-            None => (Lsn::ZERO, cluster.membership.clone()),
-        };
-        let (me, timing, defect) = (cluster.me, cluster.timing, cluster.defect);
-        // By its snapshot, too: a membership does not name a witness that was removed.
-        let is_witness = is_witness || is_of_witness || membership.is_witness(me);
-        if is_witness {
-            machine = blank.clone();
-        }
-        let clock = Clock::new(clock, &recovered, defect);
-        machine.adopt(version);
-        let mut effects = Effects::new();
-        let protocol = P::start(cluster, options, recovered, &mut effects);
-        let mut replica = Replica {
-            me,
-            incarnation,
-            timing,
-            protocol,
-            machine,
-            blank: Blank::new(blank),
-            is_witness,
-            applied_requests,
-            gate: Gate::new(),
-            backlog: Backlog::new(policy.slice_cost.max(1)),
-            applied,
-            membership: membership.clone(),
-            role: Role::Follower,
-            leader: None,
-            clock,
-            deadline: DeadlineTimer::Disarmed,
-            proposals: Proposals::new(),
-            reads: Reads::new(incarnation),
-            snapshots: Snapshots::new(policy, reference.map_or(0, |reference| reference.bytes)),
-            version,
-            can,
-            has_stopped: false,
-            own_messages: VecDeque::new(),
-            is_leader_news: false,
-            is_settling: false,
-            defect,
-        };
-        out.push(Action::Version(version));
-        out.push(Action::Membership(membership));
-        replica.carry_out(effects, out);
-        replica.hear_own_messages(out);
-        replica.catch_up(out);
-        replica
-    }
-
     /// Takes one event, and applies all that it lets be applied.
     ///
     /// # Panics
@@ -561,52 +489,6 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             out.push(Action::Send(node, ReplicaMessage::ForwardRefused { incarnation, sequence, refusal }));
         } else if origin.incarnation == self.incarnation {
             self.on_refused(origin.sequence, refusal, out);
-        }
-    }
-
-    // --- The log is the clock of leases. -------------------------------------------------------------------------
-
-    /// A proposal as the leader puts it into the log. Each carries the clock's reading: a lease that it grants counts
-    /// from there.
-    fn stamp(&mut self, origin: Origin, kind: EntryKind, payload: Bytes) -> Proposal {
-        Proposal { origin, kind, stamp: self.clock.stamp(), payload }
-    }
-
-    fn propose(&mut self, proposals: Vec<Proposal>, out: &mut Vec<Action<P, S>>) {
-        self.feed(Input::Propose(proposals), out);
-    }
-
-    fn arm_deadline(&mut self, out: &mut Vec<Action<P, S>>) {
-        if self.role != Role::Leader || self.deadline == DeadlineTimer::Advancing {
-            return;
-        }
-        let Some(left) = self.machine.next_deadline() else { return };
-        let left_micros = u64::try_from(left.min(STAMP_EVERY).as_micros()).expect("seconds in microseconds fit");
-        let due = self.clock.applied().micros.saturating_add(left_micros);
-        // A later deadline is found when the timer fires early; only an earlier one needs arming again.
-        if matches!(self.deadline, DeadlineTimer::At(armed) if armed <= due) {
-            return;
-        }
-        self.deadline = DeadlineTimer::At(due);
-        // Never zero: a leader that refuses for a moment (a hand-over) is not asked again in a tight loop.
-        let wait =
-            Duration::from_micros(left_micros.saturating_sub(self.clock.unapplied_micros())).max(DEADLINE_WAIT_MIN);
-        out.push(Action::SetTimer(ReplicaTimer::Deadline, wait..=wait));
-    }
-
-    fn on_deadline(&mut self, out: &mut Vec<Action<P, S>>) {
-        self.deadline = DeadlineTimer::Disarmed;
-        let Some(left) = self.machine.next_deadline() else { return };
-        if self.role == Role::Leader
-            && left.min(STAMP_EVERY) <= Duration::from_micros(self.clock.unapplied_micros())
-            && self.clock.now_micros() > 0
-        {
-            // Nothing else moves the log, so a blank carries the time; applying it arms the next deadline.
-            self.deadline = DeadlineTimer::Advancing;
-            let advance = self.stamp(Origin::NOBODY, EntryKind::Blank, Bytes::new());
-            self.propose(vec![advance], out);
-        } else {
-            self.arm_deadline(out);
         }
     }
 }

@@ -216,7 +216,7 @@ impl Gmt2000 {
         let priority = match self.node.may_lead() {
             true if self.gives_way() => Priority::Never,
             true if self.node.is_caretaker => Priority::Normal,
-            true => self.node.priority,
+            true => self.node.priority(),
             false => Priority::Never,
         };
         let Gmt2000 { reign, hears_majority, losses, .. } = *self;
@@ -404,7 +404,7 @@ impl Gmt2000 {
         let is_fresher = best.is_some_and(|(_, claim)| claim.last < own.last);
         // Nor does it help to vote for one that others do not hear, and that says so: it lost before, and is the best all the same.
         let is_in_vain = best.is_some_and(|(_, claim)| claim.losses > 0);
-        self.node.has_refused_for_log |= self.node.priority == Priority::Never && (is_fresher || is_in_vain);
+        self.node.has_refused_for_log |= self.node.priority() == Priority::Never && (is_fresher || is_in_vain);
         // G3: never for one who saw less than this node did.
         let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last || is_blind || is_faithful) else {
             // The timer that was set when the round trip had passed stands: a claim that helps nobody must not put off this node's next one.

@@ -37,7 +37,7 @@ impl Paxos {
     pub(crate) fn set_deadline(&self, out: &mut Effects<Paxos>) {
         let (shortest, longest) = (self.node.timing.election_min, self.node.timing.election_max);
         let spread = longest.saturating_sub(shortest);
-        let longest = if self.node.priority == Priority::Preferred { shortest + spread / 4 } else { longest };
+        let longest = if self.node.priority() == Priority::Preferred { shortest + spread / 4 } else { longest };
         out.set_timer(Timer::Deadline, shortest..=longest);
     }
 

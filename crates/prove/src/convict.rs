@@ -15,10 +15,9 @@ use hustings_console::exit::{Code, Exit};
 use hustings_core::Protocol;
 use hustings_kv::KvStore;
 use hustings_protocols::{self as protocols, Subject, Visit};
+use hustings_world::Plants;
 use hustings_world::guided::Search;
-use hustings_world::plants::{Forgetful, Moody};
 use hustings_world::seed::{Plan, run as run_seed};
-use hustings_world::{Plants, Service};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -143,14 +142,16 @@ fn look(budget: Duration, mut one: impl FnMut(u64) -> Option<&'static str>) -> L
 }
 
 impl Look<'_> {
-    fn with<P: Protocol, S: Service>(self, options: &P::Options) -> Looked {
+    fn with<P: Protocol>(self, options: &P::Options) -> Looked {
         let plants = self.subject.plant.as_deref().and_then(Plants::named).unwrap_or_default();
         let mut search = Search::new(self.round, self.nodes, GUIDED_SAFETY);
         let first = self.round * ROUND_SEEDS + 1;
         look(self.budget, |run| {
             let report = match self.way {
-                Way::Guided => search.step::<P, S>(options, plants).1,
-                Way::Plain => run_seed::<P, S>(&Plan::draw(first + run, self.nodes, PLAIN_SAFETY), options, plants, 0),
+                Way::Guided => search.step::<P, KvStore>(options, plants).1,
+                Way::Plain => {
+                    run_seed::<P, KvStore>(&Plan::draw(first + run, self.nodes, PLAIN_SAFETY), options, plants, 0)
+                }
             };
             report.violation.map(|(_, violation)| violation.property)
         })
@@ -161,11 +162,7 @@ impl Visit for Look<'_> {
     type Out = Looked;
 
     fn visit<P: Protocol>(self, options: P::Options) -> Looked {
-        match self.subject.plant.as_deref() {
-            Some(Moody::NAME) => self.with::<P, Moody>(&options),
-            Some(Forgetful::NAME) => self.with::<P, Forgetful>(&options),
-            _ => self.with::<P, KvStore>(&options),
-        }
+        self.with::<P>(&options)
     }
 }
 

@@ -139,10 +139,8 @@ pub(crate) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// Every defect that can be planted under this protocol.
 pub(crate) fn plants_of(protocol: &str) -> Vec<&'static str> {
-    use hustings_world::plants::{Forgetful, Moody};
     let mut names = protocols::defects_of(protocol);
     names.extend(hustings_world::Plants::NAMES);
-    names.extend([Moody::NAME, Forgetful::NAME]);
     names
 }
 

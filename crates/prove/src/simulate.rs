@@ -11,7 +11,7 @@ use hustings_kv::KvStore;
 use hustings_protocols::{self as protocols, Subject, Visit};
 use hustings_world::guided::Search;
 use hustings_world::seed::{Plan, Report, run as run_seed, shrink};
-use hustings_world::{Counts, Plants, Service};
+use hustings_world::{Counts, Plants};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::path::PathBuf;
@@ -173,11 +173,7 @@ impl Visit for Simulation<'_> {
         P::Message: Sync,
         P::Timer: Sync,
     {
-        match self.subject.plant.as_deref() {
-            Some(hustings_world::plants::Moody::NAME) => self.work::<P, hustings_world::plants::Moody>(options),
-            Some(hustings_world::plants::Forgetful::NAME) => self.work::<P, hustings_world::plants::Forgetful>(options),
-            _ => self.work::<P, KvStore>(options),
-        }
+        self.work::<P>(options)
     }
 }
 
@@ -189,15 +185,14 @@ impl Simulation<'_> {
         plan
     }
 
-    fn work<P, S>(self, options: P::Options) -> Result<()>
+    fn work<P>(self, options: P::Options) -> Result<()>
     where
         P: Protocol + Sync,
         P::Options: Sync,
-        S: Service,
     {
         let plants = self.subject.plant.as_deref().and_then(Plants::named).unwrap_or_default();
         if let Some(guided) = &self.guided {
-            return self.search::<P, S>(guided, &options, plants);
+            return self.search::<P>(guided, &options, plants);
         }
         let (next, is_over) = (AtomicU64::new(self.seeds.start), AtomicBool::new(false));
         let results: Mutex<(Counts, u64, u64, Option<Report>)> = Mutex::default();
@@ -221,7 +216,7 @@ impl Simulation<'_> {
                             return;
                         }
                         let plan = self.plan(seed);
-                        let report = run_seed::<P, S>(&plan, &options, plants, 0);
+                        let report = run_seed::<P, KvStore>(&plan, &options, plants, 0);
                         bar.inc(1);
                         let mut results = results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                         results.0.add(&report.counts);
@@ -246,25 +241,17 @@ impl Simulation<'_> {
         let Some(last) = last else { return Err(Exit::with(Code::Unjudged, "no seed was run")) };
         let plan = self.plan(last.seed);
         let tally = Tally { counts, simulated, runs, took };
-        self.conclude::<P, S>(plan, &last, &tally, &options, plants)
+        self.conclude::<P>(plan, &last, &tally, &options, plants)
     }
 
     /// Tells how a simulation ended: numbers, and of a run that failed the shortest story that was found.
-    fn conclude<P, S>(
-        &self,
-        plan: Plan,
-        last: &Report,
-        tally: &Tally,
-        options: &P::Options,
-        plants: Plants,
-    ) -> Result<()>
+    fn conclude<P>(&self, plan: Plan, last: &Report, tally: &Tally, options: &P::Options, plants: Plants) -> Result<()>
     where
         P: Protocol,
-        S: Service,
     {
         let (shortest, violation) = match &last.violation {
             Some((at, violation)) => {
-                let shortest = shrink::<P, S>(&plan, options, plants, violation.property, SHRINK_RUNS);
+                let shortest = shrink::<P, KvStore>(&plan, options, plants, violation.property, SHRINK_RUNS);
                 (shortest, Some((*at, violation.clone())))
             }
             None => (plan, None),
@@ -288,7 +275,7 @@ impl Simulation<'_> {
             std::fs::write(path, script.to_string()).with_context(|| format!("writing {}", path.display()))?;
         }
         if let Some(path) = &self.report {
-            let drawn = run_seed::<P, S>(&shortest, options, plants, 1);
+            let drawn = run_seed::<P, KvStore>(&shortest, options, plants, 1);
             let run = Run {
                 subject: self.subject.flags(),
                 packs_terms: P::SLOTS == Slots::Independent,
@@ -303,14 +290,21 @@ impl Simulation<'_> {
             };
             report::write(path, &script.headline.join(" · "), &run, report::Shown::End, &script.to_string())?;
         }
-        let Some((_, violation)) = violation else { return Ok(()) };
+        let Some((_, mut violation)) = violation else {
+            if !self.is_json {
+                println!("all properties held");
+            }
+            return Ok(());
+        };
         if !self.is_json {
-            let again = run_seed::<P, S>(&shortest, options, plants, 0);
+            let again = run_seed::<P, KvStore>(&shortest, options, plants, 0);
             println!("\nThe shortest story found ({} faults):", shortest.faults.len());
             let lines = &again.journal.lines;
             for (at, line) in &lines[lines.len().saturating_sub(STORY_LINES)..] {
                 println!("{:>12.3} s  {line}", *at as f64 / 1e6);
             }
+            // What is told last is of the story above it, and not of the run that was shortened.
+            violation = again.violation.map_or(violation, |(_, violation)| violation);
             println!("\nThe same run as a script for `hustings play {}`:\n\n{script}", self.subject.flags());
         }
         let which = match self.guided {
@@ -321,10 +315,9 @@ impl Simulation<'_> {
     }
 
     /// Runs a search, one run after the other, until it has found something or its budget is spent.
-    fn search<P, S>(&self, guided: &Guided, options: &P::Options, plants: Plants) -> Result<()>
+    fn search<P>(&self, guided: &Guided, options: &P::Options, plants: Plants) -> Result<()>
     where
         P: Protocol,
-        S: Service,
     {
         let mut search = Search::new(guided.seed, self.nodes, self.safety);
         search.are_votes_promises = !self.subject.is_published;
@@ -342,7 +335,7 @@ impl Simulation<'_> {
         let start = Instant::now();
         let mut tally = Tally::default();
         let last = loop {
-            let (plan, report) = search.step::<P, S>(options, plants);
+            let (plan, report) = search.step::<P, KvStore>(options, plants);
             tally.counts.add(&report.counts);
             tally.simulated += report.simulated;
             tally.runs += 1;
@@ -367,7 +360,7 @@ impl Simulation<'_> {
                     .with_context(|| format!("writing {}", path.display()))?;
             }
         }
-        self.conclude::<P, S>(last.0, &last.1, &tally, options, plants)
+        self.conclude::<P>(last.0, &last.1, &tally, options, plants)
     }
 
     fn tell(&self, tally: &Tally, fingerprint: u64, violation: Option<&(u64, hustings_properties::Violation)>) {

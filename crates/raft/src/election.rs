@@ -143,7 +143,7 @@ impl Raft {
             term,
             last: self.node.log.last(),
             commit: self.node.committed(),
-            priority: if self.node.is_caretaker { Priority::Normal } else { self.node.priority },
+            priority: if self.node.is_caretaker { Priority::Normal } else { self.node.priority() },
             is_transfer: asks == Asks::InTheLeadersName,
         }
     }
@@ -194,12 +194,12 @@ impl Raft {
     /// win. A preferred member with one deaf link would keep its equals from leading for ever.
     fn standing(&self) -> Priority {
         let has_yielded = self.has_lost && !self.has(Defect::NeverYields);
-        if self.may_campaign() && !has_yielded { self.node.priority } else { Priority::Never }
+        if self.may_campaign() && !has_yielded { self.node.priority() } else { Priority::Never }
     }
 
     /// A member that must never lead notes that it refused a candidate which lacks entries that only it holds.
     fn note_refusal_for_log(&mut self, request: &VoteRequest) {
-        self.node.has_refused_for_log |= self.node.priority == Priority::Never && request.last < self.node.log.last();
+        self.node.has_refused_for_log |= self.node.priority() == Priority::Never && request.last < self.node.log.last();
     }
 
     pub(crate) fn on_pre_vote(&mut self, from: NodeId, request: VoteRequest, out: &mut Effects<Raft>) {

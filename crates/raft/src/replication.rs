@@ -106,7 +106,7 @@ impl Raft {
         let reply = Message::HeartbeatReply {
             term: self.node.promise.term,
             position,
-            priority: self.node.priority,
+            priority: self.node.priority(),
             is_installing: self.node.installing.is_some(),
         };
         // An answer to a heartbeat confirms this leader's reign; a term that a crash could undo confirms nothing.

@@ -1,5 +1,7 @@
 //! A state machine that remembers, in one number, all that it ever applied: [`Digested`]. Members that applied the same
 //! entries have the same number; so the judge compares states in O(1), and needs to see no entry.
+//!
+//! A defect of the state machine inside can be planted here ([`StoreDefect`]).
 
 use bytes::{Buf, Bytes};
 use hustings_core::{Lsn, SnapshotError, StateMachine};
@@ -20,10 +22,23 @@ impl Service for KvStore {
     }
 }
 
+/// A planted defect of a state machine.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StoreDefect {
+    /// It ignores every 40th command of a life: members that were started at different times differ (RP-10).
+    MoodyApply,
+    /// Its snapshots are one command older than they say: after a restart from one a revision is given out twice.
+    StaleSnapshots,
+}
+
 /// A state machine and the digest of its history.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Digested<S> {
     inner: S,
+    defect: Option<StoreDefect>,
+    /// Commands of this life, and the state before the last one, where a defect asks for them.
+    commands: u64,
+    before: Option<Box<S>>,
     digest: u64,
     /// Log time: all that it advanced by.
     clock: Duration,
@@ -50,6 +65,9 @@ impl Hash for Latest {
 /// Number of commands that can be told of: mostly more than one step applies.
 const LATEST: usize = 64;
 
+/// A moody state machine ignores one command of so many.
+const MOOD: u64 = 40;
+
 /// The digest that a command is known by.
 pub(crate) fn digest_of(payload: &Bytes) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -61,6 +79,8 @@ pub(crate) fn digest_of(payload: &Bytes) -> u64 {
 #[derive(Clone)]
 pub struct DigestedView<V> {
     inner: V,
+    /// What a snapshot of it holds, where that is something else.
+    stale: Option<V>,
     digest: u64,
     clock: Duration,
 }
@@ -69,6 +89,14 @@ impl<V> DigestedView<V> {
     /// The view of the machine inside.
     pub fn inside(&self) -> &V {
         &self.inner
+    }
+}
+
+impl<S: Service> Digested<S> {
+    /// The state of an empty log, with this defect.
+    pub(crate) fn planted(defect: Option<StoreDefect>) -> Digested<S> {
+        let before = (defect == Some(StoreDefect::StaleSnapshots)).then(Box::default);
+        Digested { defect, before, ..Digested::default() }
     }
 }
 
@@ -115,6 +143,9 @@ impl<S: StateMachine> StateMachine for Digested<S> {
     fn advance(&mut self, elapsed: Duration) {
         self.note(elapsed);
         self.clock = self.clock.saturating_add(elapsed);
+        if let Some(before) = &mut self.before {
+            before.advance(elapsed);
+        }
         self.inner.advance(elapsed);
     }
 
@@ -125,15 +156,28 @@ impl<S: StateMachine> StateMachine for Digested<S> {
             self.latest.0.pop_front();
         }
         self.latest.0.push_back((lsn.index, digest_of(payload), self.clock));
-        self.inner.apply(lsn, payload)
+        if let Some(before) = &mut self.before {
+            **before = self.inner.clone();
+        }
+        self.commands += u64::from(self.defect.is_some());
+        match self.defect {
+            // Its answer is what it should have done.
+            Some(StoreDefect::MoodyApply) if self.commands.is_multiple_of(MOOD) => {
+                self.inner.clone().apply(lsn, payload)
+            }
+            _ => self.inner.apply(lsn, payload),
+        }
     }
 
     fn inherit(&mut self, before: &Digested<S>) {
         self.inner.inherit(&before.inner);
+        self.defect = before.defect;
+        self.before = before.before.as_ref().map(|_| Box::new(self.inner.clone()));
     }
 
     fn freeze(&self) -> DigestedView<S::View> {
-        DigestedView { inner: self.inner.freeze(), digest: self.digest, clock: self.clock }
+        let stale = self.before.as_ref().map(|before| before.freeze());
+        DigestedView { inner: self.inner.freeze(), stale, digest: self.digest, clock: self.clock }
     }
 
     fn next_deadline(&self) -> Option<Duration> {
@@ -144,13 +188,14 @@ impl<S: StateMachine> StateMachine for Digested<S> {
         sink(Bytes::copy_from_slice(&view.digest.to_le_bytes()));
         let micros = u64::try_from(view.clock.as_micros()).expect("the log's clock counts in 64 bits");
         sink(Bytes::copy_from_slice(&micros.to_le_bytes()));
-        S::encode(&view.inner, sink);
+        S::encode(view.stale.as_ref().unwrap_or(&view.inner), sink);
     }
 
     fn decode(snapshot: &mut dyn Buf) -> Result<Digested<S>, SnapshotError> {
         let short = |_| SnapshotError { what: "it ends before its digest does".into() };
         let digest = snapshot.try_get_u64_le().map_err(short)?;
         let clock = Duration::from_micros(snapshot.try_get_u64_le().map_err(short)?);
-        Ok(Digested { inner: S::decode(snapshot)?, digest, clock, latest: Latest::default() })
+        let (inner, latest) = (S::decode(snapshot)?, Latest::default());
+        Ok(Digested { inner, defect: None, commands: 0, before: None, digest, clock, latest })
     }
 }

@@ -52,6 +52,8 @@ pub struct Found {
     pub scheduler: String,
     /// The property that fell.
     pub property: &'static str,
+    /// The plan of the run.
+    pub plan: Plan,
 }
 
 /// Searches until a property falls, with three members and then with five.
@@ -59,9 +61,10 @@ pub fn find<P: Protocol, S: Service>(options: &P::Options, plants: Plants) -> Op
     [3, 5].into_iter().find_map(|nodes| {
         let mut search = Search::new(1, nodes, FIND_SAFETY);
         (1..=FIND_RUNS).find_map(|run| {
-            let (_, report) = search.step::<P, S>(options, plants);
+            let (plan, report) = search.step::<P, S>(options, plants);
             let (_, violation) = report.violation?;
-            Some(Found { scheduler: format!("run {run} of a search, {nodes} members"), property: violation.property })
+            let scheduler = format!("run {run} of a search, {nodes} members");
+            Some(Found { scheduler, property: violation.property, plan })
         })
     })
 }

@@ -46,7 +46,7 @@ pub mod every;
 
 pub use command::{Command, DiskFault, Expectation, Who};
 pub use coverage::Coverage;
-pub use digested::{Digested, Service};
+pub use digested::{Digested, Service, StoreDefect};
 pub use journal::{Arrow, Counts, Journal, Line};
 pub use machine::{Life, Plants};
 pub use network::Quality;

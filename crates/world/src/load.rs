@@ -4,6 +4,9 @@
 //! wrote it. Watchers follow all changes. Both choose a member, and another one when it does not answer. What they saw goes to
 //! the judges of `hustings-properties`.
 
+mod pending;
+mod watchers;
+
 use crate::dice::Dice;
 use crate::digested::Service;
 use crate::settings::{LoadSettings, Settings};
@@ -12,11 +15,12 @@ use bytes::Bytes;
 use hustings_core::replica::{Event, Request};
 use hustings_core::{EntryKind, Membership, NodeId, Protocol, Refusal};
 use hustings_kv::{
-    Command, Compact, Compare, CompareTarget, Comparison, DeleteRange, KeyRange, OperationResponse, Outcome, Put,
-    Range, Response, Txn, View,
+    Command, Compact, Compare, CompareTarget, Comparison, DeleteRange, Outcome, Put, Range, Response, Txn, View,
 };
 use hustings_properties::{Act, Operation, Value, Violation};
+use pending::{Pending, Wish};
 use std::collections::BTreeMap;
+use watchers::Watcher;
 
 /// The asker of a request at a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -33,25 +37,6 @@ pub(crate) enum Asked {
     Reader(usize),
 }
 
-/// An operation that a client wants done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wish {
-    Read,
-    Write(u64),
-    Delete,
-    Swap(Value, u64),
-}
-
-#[derive(Clone, Debug)]
-struct Pending {
-    number: u64,
-    key: u64,
-    wish: Wish,
-    invoked: u64,
-    at: usize,
-    request: Option<u64>,
-}
-
 #[derive(Clone, Debug)]
 struct Client {
     dice: Dice,
@@ -60,14 +45,6 @@ struct Client {
     /// Its last sight of each key: the best guess for a compare-and-set.
     seen: BTreeMap<u64, Value>,
     home: usize,
-}
-
-/// A stream of all changes.
-#[derive(Clone, Debug)]
-struct Watcher {
-    at: usize,
-    /// The next revision that it has not seen.
-    next: i64,
 }
 
 /// Start of the time in which clients have been waiting and none was served: a client that loses patience and asks again still waits.
@@ -122,8 +99,6 @@ const AFTER_REFUSAL: (u64, u64) = (5_000, 50_000);
 const COMPACT_EVERY: u64 = 150;
 /// Revisions that a compaction leaves.
 const COMPACT_KEEPS: i64 = 60;
-/// Events that a watcher takes at a time.
-const WATCH_LIMIT: usize = 256;
 
 fn key_of(key: u64) -> Bytes {
     Bytes::from(format!("key/{key}"))
@@ -215,39 +190,6 @@ impl Load {
                 })
             }
         })
-    }
-}
-
-impl Pending {
-    /// The operation as a client saw it that got an answer.
-    fn saw(&self, client: u64, returned: u64, act: Act) -> Operation {
-        Operation { key: self.key, client, invoked: self.invoked, returned: Some(returned), act }
-    }
-
-    /// The operation as a client saw it that got none; a read without an answer says nothing.
-    fn perhaps(&self, client: u64) -> Option<Operation> {
-        let act = match self.wish {
-            Wish::Read => return None,
-            Wish::Write(value) => Act::Write(Some(value)),
-            Wish::Delete => Act::Write(None),
-            Wish::Swap(from, to) => Act::Swap { from, to: Some(to) },
-        };
-        Some(Operation { key: self.key, client, invoked: self.invoked, returned: None, act })
-    }
-
-    fn act_of(&self, outcome: &Outcome) -> Result<Act, String> {
-        match (self.wish, outcome) {
-            (Wish::Write(value), Ok(Response::Put(_))) => Ok(Act::Write(Some(value))),
-            (Wish::Delete, Ok(Response::DeleteRange(_))) => Ok(Act::Write(None)),
-            (Wish::Swap(from, to), Ok(Response::Txn(txn))) if txn.succeeded => Ok(Act::Swap { from, to: Some(to) }),
-            (Wish::Swap(from, _), Ok(Response::Txn(txn))) => match txn.results.first() {
-                Some(OperationResponse::Range(range)) => {
-                    Ok(Act::Mismatch { from, saw: Some(range.kvs.first().map(|kv| value_from(&kv.value))) })
-                }
-                other => Err(format!("a compare-and-set that found something else is answered with {other:?}")),
-            },
-            (wish, outcome) => Err(format!("{wish:?} is answered with {outcome:?}")),
-        }
     }
 }
 
@@ -543,76 +485,5 @@ impl<P: Protocol, S: Service> World<P, S> {
         let voters: Vec<NodeId> = membership.all_voters().collect();
         let id = self.machines[at].id;
         self.journal.note(self.now, crate::journal::Line::Host(id, format!("answers its operator: voters {voters:?}")));
-    }
-
-    // --- Watchers. -----------------------------------------------------------------------------------------------
-
-    /// The member applied something: its watchers hear what changed. Revisions leave no gap: each has its events.
-    pub(crate) fn feed_watchers(&mut self, at: usize) {
-        for watcher in 0..self.load.watchers.len() {
-            if self.load.watchers[watcher].at != at {
-                // One whose member is gone goes on at another.
-                if self.machines[self.load.watchers[watcher].at].is_up() {
-                    continue;
-                }
-                self.load.watchers[watcher].at = at;
-            }
-            let Some(replica) = &self.machines[at].replica else { return };
-            let view = replica.machine().inner().freeze();
-            let view = S::look(&view);
-            let mut next = self.load.watchers[watcher].next;
-            let mut has_missed_history = false;
-            while next <= view.revision() {
-                let mut events = match view.events_since(next, &KeyRange::all(), WATCH_LIMIT) {
-                    Ok(events) => events,
-                    Err(compacted) => {
-                        next = compacted.compact_revision;
-                        has_missed_history = true;
-                        continue;
-                    }
-                };
-                if std::mem::take(&mut has_missed_history) && self.machines[at].plants.drops_watch_event {
-                    events.events.retain(|event| event.kv.mod_revision != next);
-                }
-                let verdict = self.load.watch(next, &events, &mut self.counts.watched);
-                if let Err(violation) = verdict {
-                    self.verdict = Err(violation);
-                    return;
-                }
-                next = events.next_revision;
-            }
-            self.load.watchers[watcher].next = next;
-        }
-    }
-}
-
-impl Load {
-    fn watch(&mut self, from: i64, events: &hustings_kv::Events, watched: &mut u64) -> Result<(), Violation> {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        // Revision 1 is the empty store.
-        let mut revision = from.max(2) - 1;
-        let mut by_revision: BTreeMap<i64, DefaultHasher> = BTreeMap::new();
-        for event in &events.events {
-            let at = event.kv.mod_revision;
-            if at != revision && at != revision + 1 {
-                let what = format!("a watcher that saw everything through revision {revision} is told of {at} next");
-                return Err(Violation::of("watch-without-gap", what));
-            }
-            revision = at;
-            event.hash(by_revision.entry(at).or_default());
-            *watched += 1;
-        }
-        if revision + 1 < events.next_revision {
-            let what = format!("a watcher saw revision {revision} last and is sent on to {}", events.next_revision);
-            return Err(Violation::of("watch-without-gap", what));
-        }
-        for (revision, hasher) in by_revision {
-            let digest = hasher.finish();
-            if *self.events.entry(revision).or_insert(digest) != digest {
-                let what = format!("two watchers are told different events of revision {revision}");
-                return Err(Violation::of("watch-without-gap", what));
-            }
-        }
-        Ok(())
     }
 }

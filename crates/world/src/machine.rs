@@ -2,7 +2,7 @@
 //! [`Replica`] above a [`Wal`] on a [`SimulatedDisk`].
 
 use crate::dice::Dice;
-use crate::digested::{Digested, Service};
+use crate::digested::{Digested, Service, StoreDefect};
 use crate::load::Asked;
 use crate::settings::DiskPace;
 use crate::world::EventKind;
@@ -11,7 +11,7 @@ use hustings_core::replica::ReplicaState;
 use hustings_core::replica::applied_requests::AppliedRequests;
 use hustings_core::replica::{Birth, RecordNumber, Replica, ReplicaTimer, SnapshotContents};
 use hustings_core::{
-    Cluster, ClusterId, Durable, Lsn, Membership, NodeId, Protocol, Record, SnapshotReference, Status,
+    Cluster, ClusterId, Durable, Lsn, Membership, NodeId, Protocol, Record, SnapshotReference, StateMachine, Status,
 };
 use hustings_wal::{Identity, Options, Preparation, SimulatedDisk, SnapshotStore, Wal};
 use std::collections::{BTreeMap, VecDeque};
@@ -78,6 +78,8 @@ pub struct Plants {
     pub hides_ends: bool,
     /// A candidate's timers never go off.
     pub forgets_timers: bool,
+    /// A defect of the state machine.
+    pub store: Option<StoreDefect>,
     /// A defect of what all protocols share.
     pub defect: Option<Defect>,
     /// A defect of candidates at the members' store.
@@ -237,9 +239,14 @@ impl<P: Protocol, S: Service> Machine<P, S> {
         let (wal, mut recovered) = Wal::open(disk.clone(), &identity, &self.founding, layout).map_err(words)?;
         self.plants.spoil(&mut recovered.durable);
         let store = SnapshotStore::open(disk).map_err(words)?;
+        let empty = Digested::planted(self.plants.store);
         let (machine, mut state) = match &recovered.durable.snapshot {
-            Some(reference) => load(&store, reference)?,
-            None => (Digested::default(), ReplicaState::default()),
+            Some(reference) => {
+                let (mut machine, state): (Digested<S>, ReplicaState) = load(&store, reference)?;
+                machine.inherit(&empty);
+                (machine, state)
+            }
+            None => (empty, ReplicaState::default()),
         };
         if self.plants.forgets_applied_requests {
             state.applied_requests = AppliedRequests::new();

@@ -1,20 +1,17 @@
-//! Defects of what stands around a protocol, for proofs that the judge convicts: names for [`Plants`], and stores with defects
-//! of their own, [`Moody`] and [`Forgetful`].
+//! Defects of what stands around a protocol, for proofs that the judge convicts: names for [`Plants`].
 //!
 //! Nothing here can be switched on in a server: a node is built from other parts.
 
-use crate::digested::Service;
+use crate::digested::StoreDefect;
 use crate::machine::Plants;
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use hustings_core::laboratory::Defect;
-use hustings_core::{Lsn, SnapshotError, StateMachine};
 use hustings_kv::queue;
-use hustings_kv::{KvStore, Outcome, Request, Txn, View};
-use std::time::Duration;
+use hustings_kv::{Request, Txn};
 
 impl Plants {
-    /// The names of all defects of hosts and disks.
-    pub const NAMES: [&'static str; 17] = [
+    /// The names of all defects of hosts, disks, clients and state machines.
+    pub const NAMES: [&'static str; 19] = [
         "answers-early",
         "forgets-vote",
         "forgets-promise",
@@ -32,6 +29,8 @@ impl Plants {
         "tells-old-status",
         "hides-ends",
         "forgets-timers",
+        "moody-apply",
+        "stale-snapshots",
     ];
 
     /// The defect with this name.
@@ -55,6 +54,8 @@ impl Plants {
             "tells-old-status" => Plants { tells_old_status: true, ..none },
             "hides-ends" => Plants { hides_ends: true, ..none },
             "forgets-timers" => Plants { forgets_timers: true, ..none },
+            "moody-apply" => Plants { store: Some(StoreDefect::MoodyApply), ..none },
+            "stale-snapshots" => Plants { store: Some(StoreDefect::StaleSnapshots), ..none },
             _ if let Some(defect) = name.strip_prefix("candidate-") => {
                 let known = hustings_lease::Defect::ALL.into_iter().find(|known| known.name() == defect);
                 Plants { candidate: Some(known?), ..none }
@@ -74,113 +75,4 @@ pub(crate) fn without_trace(mut stand: Txn) -> Txn {
 /// Giving a place up as it once was: the key goes if it is the one that the call had, no matter who wrote it last.
 pub(crate) fn leave_as_created(key: &Bytes, revision: i64) -> Txn {
     Txn { compare: vec![queue::created_at(key, revision)], ..queue::leave(key, 0) }
-}
-
-/// A store that ignores every 40th command of a life: members that were started at different times differ (RP-10).
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Moody {
-    store: KvStore,
-    commands: u64,
-}
-
-impl Moody {
-    /// Name under which the defect is planted.
-    pub const NAME: &'static str = "moody-apply";
-}
-
-impl StateMachine for Moody {
-    type Response = Outcome;
-    type View = View;
-
-    fn advance(&mut self, elapsed: Duration) {
-        self.store.advance(elapsed);
-    }
-
-    fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> Outcome {
-        self.commands += 1;
-        // Its answer is what it should have done.
-        match self.commands % 40 {
-            0 => self.store.clone().apply(lsn, payload),
-            _ => self.store.apply(lsn, payload),
-        }
-    }
-
-    fn freeze(&self) -> View {
-        self.store.freeze()
-    }
-
-    fn next_deadline(&self) -> Option<Duration> {
-        self.store.next_deadline()
-    }
-
-    fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
-        KvStore::encode(view, sink);
-    }
-
-    fn decode(snapshot: &mut dyn Buf) -> Result<Moody, SnapshotError> {
-        Ok(Moody { store: KvStore::decode(snapshot)?, commands: 0 })
-    }
-}
-
-impl Service for Moody {
-    fn look(view: &View) -> &View {
-        view
-    }
-}
-
-/// A store whose snapshots are one command older than they say: after a restart from one a revision is given out twice.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Forgetful {
-    store: KvStore,
-    before: KvStore,
-}
-
-/// A view, and the one before it.
-#[derive(Clone)]
-pub struct ForgetfulView {
-    now: View,
-    before: View,
-}
-
-impl Forgetful {
-    /// Name under which the defect is planted.
-    pub const NAME: &'static str = "stale-snapshots";
-}
-
-impl StateMachine for Forgetful {
-    type Response = Outcome;
-    type View = ForgetfulView;
-
-    fn advance(&mut self, elapsed: Duration) {
-        self.before.advance(elapsed);
-        self.store.advance(elapsed);
-    }
-
-    fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> Outcome {
-        self.before = self.store.clone();
-        self.store.apply(lsn, payload)
-    }
-
-    fn freeze(&self) -> ForgetfulView {
-        ForgetfulView { now: self.store.freeze(), before: self.before.freeze() }
-    }
-
-    fn next_deadline(&self) -> Option<Duration> {
-        self.store.next_deadline()
-    }
-
-    fn encode(view: &ForgetfulView, sink: &mut dyn FnMut(Bytes)) {
-        KvStore::encode(&view.before, sink);
-    }
-
-    fn decode(snapshot: &mut dyn Buf) -> Result<Forgetful, SnapshotError> {
-        let store = KvStore::decode(snapshot)?;
-        Ok(Forgetful { before: store.clone(), store })
-    }
-}
-
-impl Service for Forgetful {
-    fn look(view: &ForgetfulView) -> &View {
-        &view.now
-    }
 }

@@ -2,13 +2,13 @@
 //! three schedulers finds each within a small budget. Prints who found what; `docs/planted-defects.md` keeps the table.
 
 use crate::suite::{Conviction, missed, played_by};
+use hustings_core::Protocol as _;
 use hustings_kv::KvStore;
 use hustings_raft::{Defect, Options, Raft};
+use hustings_world::Plants;
 use hustings_world::every::{Bounds, explore};
 use hustings_world::guided::find;
-use hustings_world::plants::{Forgetful, Moody};
 use hustings_world::seed::{Plan, run, shrink};
-use hustings_world::{Plants, Service};
 
 const SECOND: u64 = 1_000_000;
 /// Runs that looking for a shorter story may take.
@@ -58,20 +58,22 @@ fn search_for(name: &str) -> Search {
     }
 }
 
-fn by_seeds<S: Service>(first: u64, last: u64, options: &Options, plants: Plants) -> Option<Conviction> {
+fn by_seeds(first: u64, last: u64, options: &Options, plants: Plants) -> Option<Conviction> {
     (first..=last).find_map(|seed| {
         let nodes = [3, 5][seed as usize % 2];
         let plan = Plan::draw(seed, nodes, 60 * SECOND);
-        let (_, violation) = run::<Raft, S>(&plan, options, plants, 0).violation?;
-        let short = shrink::<Raft, S>(&plan, options, plants, violation.property, SHRINK_TRIES);
+        let (_, violation) = run::<Raft, KvStore>(&plan, options, plants, 0).violation?;
+        let short = shrink::<Raft, KvStore>(&plan, options, plants, violation.property, SHRINK_TRIES);
         let length = format!("{} of {} faults", short.faults.len(), plan.faults.len());
-        Some((format!("seed {seed}, {nodes} members: {length}"), violation.property.to_string()))
+        let scheduler = format!("seed {seed}, {nodes} members: {length}");
+        Some(Conviction::of_plan(scheduler, violation.property, &short))
     })
 }
 
 /// A guided search, for a defect that neither the seeds nor its story find.
-fn by_search<S: Service>(options: &Options, plants: Plants) -> Option<Conviction> {
-    find::<Raft, S>(options, plants).map(|found| (found.scheduler, found.property.to_string()))
+fn by_search(options: &Options, plants: Plants) -> Option<Conviction> {
+    let found = find::<Raft, KvStore>(options, plants)?;
+    Some(Conviction::of_plan(found.scheduler, found.property, &found.plan))
 }
 
 fn by_every(bounds: &Bounds, options: &Options) -> Option<Conviction> {
@@ -81,48 +83,51 @@ fn by_every(bounds: &Bounds, options: &Options) -> Option<Conviction> {
     let Bounds { terms, crashes, proposals, .. } = bounds;
     let length = format!("{} steps, {} worlds", trace.steps.len(), found.states);
     let scheduler = format!("every: terms {terms}, crashes {crashes}, proposals {proposals}: {length}");
-    Some((scheduler, violation.property.to_string()))
+    Some(Conviction::new(scheduler, violation.property))
 }
 
 /// Plays a story; the property that fell, and after how many commands.
-fn played<S: Service>(text: &str, form: Form, options: &Options, plants: Plants) -> Option<(String, usize)> {
+fn played(text: &str, form: Form, options: &Options, plants: Plants) -> Option<(String, usize)> {
     let is_usual = form == Form::Usual;
     let options = Options { pre_vote: is_usual, check_quorum: is_usual, ..options.clone() };
-    played_by::<Raft, S>(text, &options, plants)
+    played_by::<Raft>(text, &options, plants)
 }
 
-fn search<S: Service>(name: &str, options: &Options, plants: Plants) -> Option<Conviction> {
+fn search(name: &str, options: &Options, plants: Plants) -> Option<Conviction> {
     match search_for(name) {
-        Search::Seeds(first, last) => {
-            by_seeds::<S>(first, last, options, plants).or_else(|| by_search::<S>(options, plants))
-        }
+        Search::Seeds(first, last) => by_seeds(first, last, options, plants).or_else(|| by_search(options, plants)),
         Search::Every(bounds) => by_every(&bounds, options),
         Search::Script(title, text, form) => {
-            let innocent = played::<KvStore>(text, form, &Options::default(), Plants::default());
+            let innocent = played(text, form, &Options::default(), Plants::default());
             assert_eq!(innocent, None, "{title} convicts a cluster without a defect");
-            let (property, commands) = played::<S>(text, form, options, plants)?;
-            Some((format!("script {title}: {commands} commands"), property))
+            let (property, commands) = played(text, form, options, plants)?;
+            Some(Conviction::new(format!("script {title}: {commands} commands"), property))
         }
     }
+}
+
+/// The options and plants of this defect.
+fn planted(name: &str) -> (Options, Plants) {
+    let defect = Defect::named(name);
+    let plants = if defect.is_some() { Plants::default() } else { Plants::named(name).expect("it has a name") };
+    (Options { defect, ..Options::default() }, plants)
 }
 
 fn convict(name: &str) -> Option<Conviction> {
-    let sound = Options::default();
-    match (Defect::named(name), Plants::named(name)) {
-        (Some(defect), _) => search::<KvStore>(name, &Options { defect: Some(defect), ..sound }, Plants::default()),
-        (None, Some(plants)) => search::<KvStore>(name, &sound, plants),
-        (None, None) if name == Moody::NAME => search::<Moody>(name, &sound, Plants::default()),
-        (None, None) => search::<Forgetful>(name, &sound, Plants::default()),
-    }
+    let (options, plants) = planted(name);
+    search(name, &options, plants)
 }
 
 #[test]
 fn every_planted_defect_is_convicted() {
     let mut names: Vec<&'static str> = Defect::ALL.iter().map(|defect| defect.name()).collect();
     names.extend(Plants::NAMES);
-    names.extend([Moody::NAME, Forgetful::NAME]);
     let only = std::env::var("HUSTINGS_DEFECT").ok();
     names.retain(|name| only.as_deref().is_none_or(|only| only == *name));
-    let missing = missed(&names, |name| name, convict);
+    let play = |name, text: &str| {
+        let (options, plants) = planted(name);
+        played_by::<Raft>(text, &options, plants).map(|(property, _)| property)
+    };
+    let missing = missed(Raft::NAME, &names, |name| name, play, convict);
     assert!(missing.is_empty(), "nothing finds {missing:?}");
 }

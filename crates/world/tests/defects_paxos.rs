@@ -51,5 +51,5 @@ fn as_published_who_asks_to_catch_up_makes_a_leader_overwrite_what_was_decided()
     let options = Options { as_published: true, ..Options::default() };
     let story = include_str!("defects/paxos-catch-up-raises-ballot.txt");
     let found = by_story("paxos-catch-up-raises-ballot", story, &options);
-    assert_eq!(found.map(|(_, property)| property).as_deref(), Some("state-machine-safety"));
+    assert_eq!(found.map(|found| found.property).as_deref(), Some("state-machine-safety"));
 }

@@ -8,16 +8,19 @@ use hustings_world::every::Bounds;
 /// Without the pre-vote: it promises nothing, and multiplies the worlds by a hundred.
 const OURS: fn() -> Options = || Options { pre_vote: false, ..Options::default() };
 
+/// Without the bound on timers it takes minutes: `hustings check --crashes 1 --proposals 1 --no-pre-vote`.
 #[test]
 fn one_term_with_a_crash_and_a_proposal_is_safe() {
-    let found = holds::<Raft>(&Bounds { terms: 1, proposals: 1, crashes: 1, ..Bounds::default() }, &OURS());
+    let bounds = Bounds { terms: 1, proposals: 1, crashes: 1, timers: 2, ..Bounds::default() };
+    let found = holds::<Raft>(&bounds, &OURS());
     happens(&found, "an entry is committed");
     happens(&found, "somebody is down while somebody leads");
 }
 
+/// The same: `hustings check --terms 2 --no-pre-vote`.
 #[test]
 fn two_terms_without_a_crash_are_safe() {
-    let found = holds::<Raft>(&Bounds { terms: 2, ..Bounds::default() }, &OURS());
+    let found = holds::<Raft>(&Bounds { terms: 2, timers: 2, ..Bounds::default() }, &OURS());
     happens(&found, "an entry is committed");
     happens(&found, "two terms had leaders");
 }

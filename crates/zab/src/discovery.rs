@@ -136,7 +136,7 @@ impl Zab {
     fn inform(&mut self, to: NodeId, out: &mut Effects<Zab>) {
         let (epoch, me) = (self.node.promise.term, self.node.me);
         let (current, last) = self.summary();
-        let (commit, priority) = (self.node.committed(), self.node.priority);
+        let (commit, priority) = (self.node.committed(), self.node.priority());
         let RoleState::Leading(leading) = &mut self.role_state else { return };
         let Some(learner) = leading.office.peers.get_mut(&to) else { return };
         learner.stage = Stage::Informed;

@@ -116,7 +116,7 @@ impl Zab {
             true if self.is_successor => Standing::Successor,
             true if self.gives_way => Standing::Never,
             true if self.node.is_caretaker => Standing::Normal,
-            true => Standing::from(self.node.priority),
+            true => Standing::from(self.node.priority()),
         };
         if self.has_defect(Defect::ElectsLongestLog) {
             let last = Lsn { term: Term::ZERO, index: self.node.log.last().index };

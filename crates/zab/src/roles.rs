@@ -197,7 +197,7 @@ impl Zab {
             }
             RoleState::Following(following) => {
                 let Vote { epoch, last, .. } = following.vote;
-                let must_never = self.node.priority == Priority::Never;
+                let must_never = self.node.priority() == Priority::Never;
                 if following.phase != Phase::Broadcast && must_never && self.is_behind(epoch, last) {
                     // It never served, and perhaps it never can: it holds less than this node.
                     self.node.take_care();

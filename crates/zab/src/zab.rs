@@ -286,7 +286,7 @@ impl Zab {
 
     /// The priority that it reports: [`Priority::Never`] while it cannot lead.
     pub(crate) fn said_priority(&self) -> Priority {
-        if self.may_lead() { self.node.priority } else { Priority::Never }
+        if self.may_lead() { self.node.priority() } else { Priority::Never }
     }
 
     /// Whether a quorum could follow this node, by what it knows of its connections.

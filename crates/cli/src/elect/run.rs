@@ -145,6 +145,12 @@ fn serve(matches: &ArgMatches, name: &str, on_loss: Option<OnLoss>) -> u8 {
 fn sidecar_of(matches: &ArgMatches, name: &str) -> Result<Sidecar> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let name = text(name).expect("it is required");
+    let command = matches.get_many::<String>("command").into_iter().flatten().next();
+    if let Some(word) = command.filter(|word| word.starts_with('-')) {
+        bail!(
+            "{word} is no option of this command, and no command begins with a dash: `--help` names the options, and COMMAND stands behind them"
+        );
+    }
     let id = text("id").unwrap_or_else(own_id);
     let (stop_grace, kill_margin) = (duration_of(matches, "stop-grace"), duration_of(matches, "kill-margin"));
     let named = Named::new(&id)

@@ -7,7 +7,6 @@ use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_election::{CampaignError, Change, Election, Leader, Loss, Named, StoreError, Wish};
 use serde_json::json;
-use std::io::Write;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -162,21 +161,19 @@ fn lost(loss: &Loss) -> anyhow::Error {
 }
 
 fn show(format: Format, leader: Option<&Leader>) -> Result<()> {
-    let mut out = std::io::stdout();
     match (format, leader) {
         (Format::Json, Some(Leader { id, value, token })) => {
-            writeln!(
-                out,
+            println!(
                 "{}",
                 json!({"apiVersion": "v1", "kind": "Leader", "id": id, "value": value, "token": token.to_string()})
-            )?;
+            );
         }
-        (Format::Json, None) => writeln!(out, "{}", json!({"apiVersion": "v1", "kind": "Leader", "id": null}))?,
-        (_, Some(Leader { id, value, token })) if value.is_empty() => writeln!(out, "{id} leads, token {token}")?,
-        (_, Some(Leader { id, value, token })) => writeln!(out, "{id} leads, token {token}: {value}")?,
-        (_, None) => writeln!(out, "nobody leads")?,
+        (Format::Json, None) => println!("{}", json!({"apiVersion": "v1", "kind": "Leader", "id": null})),
+        (_, Some(Leader { id, value, token })) if value.is_empty() => println!("{id} leads, token {token}"),
+        (_, Some(Leader { id, value, token })) => println!("{id} leads, token {token}: {value}"),
+        (_, None) => println!("nobody leads"),
     }
-    Ok(out.flush()?)
+    Ok(())
 }
 
 async fn observe(matches: &ArgMatches, election: Election) -> Result<()> {

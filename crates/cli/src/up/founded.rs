@@ -68,6 +68,13 @@ impl Founded {
                 self.base_port
             );
         }
+        if is_given("protocol") && asked.protocol.0 != self.protocol.0 {
+            bail!(
+                "{directory} holds a cluster of {}, and {} is asked for; leave --protocol out, or give another --data-dir",
+                self.protocol.0,
+                asked.protocol.0
+            );
+        }
         if is_given("protocol-options") {
             // Options alone are those of the protocol that is there.
             let protocol = if is_given("protocol") { &asked.protocol.0 } else { &self.protocol.0 };

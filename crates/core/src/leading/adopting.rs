@@ -44,7 +44,7 @@ pub trait Adopting: Leads {
         let known = self.office().and_then(|office| office.known(id));
         node.has_defect(Defect::RemovesLastLeader)
             || match known {
-                _ if id == node.me => node.priority != Priority::Never,
+                _ if id == node.me => node.priority() != Priority::Never,
                 Some(known) => known.has_said && known.priority != Priority::Never,
                 None => !node.membership.has(id),
             }

@@ -105,7 +105,7 @@ pub trait HandingOver: Leads {
         for learner in learners {
             self.promote_if_ready(learner, out);
         }
-        self.node_mut().on_led_on();
+        self.node_mut().patience.on_led_on();
         self.hand_over_to_preferred(out);
     }
 
@@ -113,7 +113,7 @@ pub trait HandingOver: Leads {
     fn hand_over_to_preferred(&mut self, out: &mut Effects<Self>) {
         let is_settled = self.is_settled();
         let Some((node, office)) = self.split() else { return };
-        if office.transfer.is_some() || !is_settled || node.priority == Priority::Preferred {
+        if office.transfer.is_some() || !is_settled || node.priority() == Priority::Preferred {
             return;
         }
         let is_better = |id: NodeId| {
@@ -132,11 +132,12 @@ pub trait HandingOver: Leads {
         }
     }
 
-    /// A caretaker hands over to the first that has caught up.
+    /// A caretaker hands over to the first that has caught up, also where its own entries are not committed yet: for that it may need
+    /// one that lacks more than it can give, and the successor can.
     fn hand_over_as_caretaker(&mut self, peer: NodeId, out: &mut Effects<Self>) {
         let (node, is_ready) = (self.node(), self.has_everything(peer));
         let Some(office) = self.office() else { return };
-        if !self.is_caretaker() || office.transfer.is_some() || !self.is_settled() {
+        if !self.is_caretaker() || office.transfer.is_some() || !self.is_reigning() || !self.may_transfer() {
             return;
         }
         let is_willing = office.known(peer).is_some_and(|known| known.priority != Priority::Never);
@@ -147,7 +148,7 @@ pub trait HandingOver: Leads {
 
     /// Whether this node leads only until a follower that may has everything: each answer can be the one.
     fn is_caretaker(&self) -> bool {
-        self.node().priority == Priority::Never
+        self.node().priority() == Priority::Never
     }
 
     /// Whether a follower stores all that this leader has written.

@@ -154,7 +154,7 @@ pub trait Bounded: Leads {
     /// While leadership is handed over, or when too much is outstanding; or a change that cannot be made.
     fn common_refusal(&self, proposal: &Proposal) -> Option<Refusal> {
         let (node, office) = (self.node(), self.office()?);
-        if office.transfer.is_some() || node.priority == Priority::Never {
+        if office.transfer.is_some() || node.priority() == Priority::Never {
             // A caretaker leads only to hand over.
             return Some(Refusal::Transferring);
         }

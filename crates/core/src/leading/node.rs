@@ -24,8 +24,8 @@ pub struct Node<L = Log> {
     pub me: NodeId,
     /// Heartbeat interval and election timeout range in force.
     pub timing: Timing,
-    /// The configured preference for or against this node as leader.
-    pub priority: Priority,
+    /// The operator's preference for or against this node as leader; [`Node::priority`] says what counts now.
+    configured: Priority,
     /// Bounds on messages and memory.
     pub limits: Limits,
     /// The highest term promised, with the vote in it where the protocol has votes.
@@ -55,8 +55,6 @@ pub struct Node<L = Log> {
     pub patience: Patience,
     /// Whether writes to the disk no longer become durable.
     pub is_disk_stalled: bool,
-    /// Whether the operator prefers this node; [`Node::priority`] says whether that counts now.
-    is_preferred: bool,
     /// A planted defect, in the laboratory.
     pub defect: Option<Defect>,
 }
@@ -114,7 +112,7 @@ impl<L: History> Node<L> {
         Node {
             me,
             timing,
-            priority: if membership.is_witness(me) { Priority::Never } else { priority },
+            configured: priority,
             limits,
             promise,
             commit: log.base().index,
@@ -129,7 +127,6 @@ impl<L: History> Node<L> {
             has_refused_for_log: false,
             patience: Patience::new(),
             is_disk_stalled: false,
-            is_preferred: priority == Priority::Preferred,
             defect,
         }
     }
@@ -168,17 +165,29 @@ impl<L: History> Node<L> {
         self.membership.is_voter(self.me) && self.membership.all_voters().count() == 1
     }
 
+    /// The preference for or against this node as leader, as it counts now. A witness leads as a caretaker at most: it can give
+    /// entries to others, and no state (ADR 40). A preferred node whose disk stalls again and again while it leads is preferred no
+    /// more: it would be handed leadership as soon as its disk answers, and give it away at the next stall, for ever.
+    pub fn priority(&self) -> Priority {
+        let is_suspended = self.patience.is_at_its_end() && !self.has_defect(Defect::InsistsOnPreference);
+        match self.configured {
+            _ if self.membership.is_witness(self.me) => Priority::Never,
+            Priority::Preferred if is_suspended => Priority::Normal,
+            configured => configured,
+        }
+    }
+
     /// Whether this node may lead (RV-1): a voter, willing, able to write, with a complete state machine.
     pub fn may_lead(&self) -> bool {
         self.membership.is_voter(self.me)
-            && (self.priority != Priority::Never || self.is_caretaker)
+            && (self.priority() != Priority::Never || self.is_caretaker)
             && self.installing.is_none()
             && !self.is_disk_stalled
     }
 
     /// The priority that this node reports: [`Priority::Never`] while it cannot lead.
     pub fn said_priority(&self) -> Priority {
-        if self.may_lead() { self.priority } else { Priority::Never }
+        if self.may_lead() { self.priority() } else { Priority::Never }
     }
 
     /// The leader, if it is another node.
@@ -194,7 +203,7 @@ impl<L: History> Node<L> {
     /// The delay before this node campaigns when the link to the leader drops: survivors ask in the order of their
     /// rank, preferred ones at once, so no jitter is needed.
     pub fn turn_after(&self, dead: NodeId) -> Duration {
-        let is_first = self.priority == Priority::Preferred;
+        let is_first = self.priority() == Priority::Preferred;
         RANK_STEP * if is_first { 0 } else { self.membership.rank_without(dead, self.me) }
     }
 
@@ -203,20 +212,11 @@ impl<L: History> Node<L> {
         self.is_caretaker = !self.has_defect(Defect::TakesNoCare);
     }
 
-    /// Writes no longer become durable. A preferred node whose disk stalls again and again while it leads is preferred no more: it would
-    /// be handed leadership as soon as its disk answers, and give it away at the next stall, for ever.
+    /// Writes no longer become durable.
     pub fn on_disk_stalled(&mut self, is_leading: bool) {
         self.is_disk_stalled = true;
-        let is_too_often = is_leading && self.patience.on_stalled_leading();
-        if is_too_often && self.priority == Priority::Preferred && !self.has_defect(Defect::InsistsOnPreference) {
-            self.priority = Priority::Normal;
-        }
-    }
-
-    /// This node leads, and a quorum was heard between two checks.
-    pub fn on_led_on(&mut self) {
-        if self.patience.on_led_on() && self.is_preferred && self.priority == Priority::Normal {
-            self.priority = Priority::Preferred;
+        if is_leading {
+            self.patience.on_stalled_leading();
         }
     }
 
@@ -244,10 +244,6 @@ impl<L: History> Node<L> {
     /// This membership is in force, by the entry or snapshot at `index`.
     pub fn reconfigure<P: Protocol>(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<P>) {
         self.membership = membership.clone();
-        if membership.is_witness(self.me) {
-            // It leads as a caretaker at most: it can give entries to others, and no state (ADR 40).
-            self.priority = Priority::Never;
-        }
         out.push(Effect::Reconfigure { membership, index });
     }
 

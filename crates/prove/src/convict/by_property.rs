@@ -8,9 +8,8 @@ use super::processor_time;
 use hustings_core::Protocol;
 use hustings_kv::KvStore;
 use hustings_protocols::{self as protocols, Subject, Visit};
+use hustings_world::Plants;
 use hustings_world::guided::Search;
-use hustings_world::plants::{Forgetful, Moody};
-use hustings_world::{Plants, Service};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -106,7 +105,7 @@ struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
-    fn with<P: Protocol, S: Service>(self, options: &P::Options) -> BTreeSet<&'static str> {
+    fn with<P: Protocol>(self, options: &P::Options) -> BTreeSet<&'static str> {
         let plants = self.subject.plant.as_deref().and_then(Plants::named).unwrap_or_default();
         // The second asks nothing of votes, so that what they lead to is seen.
         let mut searches = [1, 2].map(|seed| Search::new(seed, self.nodes, super::GUIDED_SAFETY));
@@ -114,7 +113,7 @@ impl Gathering<'_> {
         let (begun, mut fell) = (processor_time(), BTreeSet::new());
         while processor_time().saturating_sub(begun) < self.budget {
             for search in &mut searches {
-                let (_, report) = search.step::<P, S>(options, plants);
+                let (_, report) = search.step::<P, KvStore>(options, plants);
                 fell.extend(report.violation.map(|(_, violation)| violation.property));
             }
         }
@@ -126,11 +125,7 @@ impl Visit for Gathering<'_> {
     type Out = BTreeSet<&'static str>;
 
     fn visit<P: Protocol>(self, options: P::Options) -> BTreeSet<&'static str> {
-        match self.subject.plant.as_deref() {
-            Some(Moody::NAME) => self.with::<P, Moody>(&options),
-            Some(Forgetful::NAME) => self.with::<P, Forgetful>(&options),
-            _ => self.with::<P, KvStore>(&options),
-        }
+        self.with::<P>(&options)
     }
 }
 

@@ -8,8 +8,7 @@ use hustings_core::{Protocol, Slots};
 use hustings_kv::KvStore;
 use hustings_properties::Violation;
 use hustings_protocols::{self as protocols, Subject, Visit};
-use hustings_world::plants::{Forgetful, Moody};
-use hustings_world::{Command, Plants, Script, Service, World};
+use hustings_world::{Command, Plants, Script, World};
 use serde::Deserialize;
 use serde_json::Value;
 use std::panic::AssertUnwindSafe;
@@ -109,16 +108,12 @@ impl Visit for Playing<'_> {
         P::Message: Sync,
         P::Timer: Sync,
     {
-        match self.subject.plant.as_deref() {
-            Some(Moody::NAME) => self.work::<P, Moody>(options),
-            Some(Forgetful::NAME) => self.work::<P, Forgetful>(options),
-            _ => self.work::<P, KvStore>(options),
-        }
+        self.work::<P>(options)
     }
 }
 
 /// Lets time pass, and no more real time than there is; says whether there was enough.
-fn pass<P: Protocol, S: Service>(world: &mut World<P, S>, until: u64, begun: Instant) -> Result<bool, Violation> {
+fn pass<P: Protocol>(world: &mut World<P, KvStore>, until: u64, begun: Instant) -> Result<bool, Violation> {
     while world.now() < until {
         world.run_until((world.now() + SLICE).min(until))?;
         if begun.elapsed() > BUDGET {
@@ -129,10 +124,10 @@ fn pass<P: Protocol, S: Service>(world: &mut World<P, S>, until: u64, begun: Ins
 }
 
 impl Playing<'_> {
-    fn work<P: Protocol, S: Service>(self, options: P::Options) -> Value {
+    fn work<P: Protocol>(self, options: P::Options) -> Value {
         let Playing { order, subject, script } = self;
         let plants = subject.plant.as_deref().and_then(Plants::named).unwrap_or_default();
-        let mut world: Option<World<P, S>> = None;
+        let mut world: Option<World<P, KvStore>> = None;
         let mut steps = Vec::new();
         let begun = Instant::now();
         let mut is_whole = true;

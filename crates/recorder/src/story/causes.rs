@@ -203,7 +203,10 @@ impl Case<'_, '_> {
 
     /// The request of an operator that led to the change, if there was one.
     fn request(&self) -> Option<Cause> {
-        let from = self.after.since_micros.saturating_sub(REQUEST_MICROS).max(self.before.since_micros);
+        // Before its end: who was stopped may be started again, and follow itself, any time later.
+        let last = self.before.life.map_or(u64::MAX, |life| self.line.span(life).1);
+        let ended = self.before.until_micros.unwrap_or(last).min(self.after.since_micros);
+        let from = ended.saturating_sub(REQUEST_MICROS).max(self.before.since_micros);
         let asked = self.line.of_life(self.before.life, from, self.after.since_micros);
         let is_request = |mark: &&Mark| match mark {
             Mark::Stopping => true,

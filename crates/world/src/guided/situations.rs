@@ -141,7 +141,8 @@ impl Search {
     }
 
     /// A member that has just come to lead, or to seek it, is deserted by all but one, and its words to that one are slow. The
-    /// others go on without it; the one hears of them again before it does.
+    /// others go on without it; the one hears of them again before it does. Or the other way round: it is deserted by all, and the
+    /// one, who has heard of what the others did since, comes back to it alone.
     pub(super) fn add_desertion(&mut self, plan: &mut Plan, parent: usize) {
         let moment = self.moment_among(parent, plan.safety, |turn| turn.rises);
         let (at, election) = (moment.at, plan.settings.election_max());
@@ -151,16 +152,22 @@ impl Search {
         let delay = self.dice.between(longest / 4, longest);
         let again = at + self.dice.between(20_000, longest);
         let healed = again + self.dice.between(20_000, election);
+        let comes_back = self.dice.below(2) == 0;
         let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
-        // Nobody else reaches these two, and they reach each other.
+        // Nobody else reaches these two, and they reach each other; or only the deserted one is alone.
         push(at, Command::Heal);
         push(at, Command::Isolate(deserted));
-        push(at, Command::Isolate(faithful));
-        push(at, Command::Mend(deserted, faithful));
-        push(at, Command::Slow(deserted, faithful, delay, delay + 1_000));
-        // The faithful one is with the others again, and still hears the deserted one.
+        if !comes_back {
+            push(at, Command::Isolate(faithful));
+            push(at, Command::Mend(deserted, faithful));
+            push(at, Command::Slow(deserted, faithful, delay, delay + 1_000));
+        }
+        // The faithful one is with the others again, and still hears the deserted one; or it hears that one alone.
         push(again, Command::Heal);
         push(again, Command::Isolate(deserted));
+        if comes_back {
+            push(again, Command::Isolate(faithful));
+        }
         push(again, Command::Mend(deserted, faithful));
         push(again, Command::Slow(deserted, faithful, delay, delay + 1_000));
         push(healed, Command::Heal);

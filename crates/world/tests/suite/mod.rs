@@ -1,12 +1,14 @@
 //! The suites that every protocol has: everything within bounds, and the conviction of each planted defect. A protocol's own file
 //! keeps its bounds, and its list of what finds which defect.
 
+mod kept;
+
 use hustings_core::Protocol;
 use hustings_kv::KvStore;
 use hustings_world::every::{Bounds, Found, explore};
 use hustings_world::guided::find;
 use hustings_world::seed::{Plan, run};
-use hustings_world::{Plants, Script, Service, World};
+use hustings_world::{Plants, Script, World};
 use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,8 +21,29 @@ pub trait Searched: Protocol<Options: Sync, Message: Send + Sync, Timer: Send + 
 
 impl<P: Protocol<Options: Sync, Message: Send + Sync, Timer: Send + Sync> + Send + Sync> Searched for P {}
 
-/// The scheduler that found a defect, and the property that fell.
-pub type Conviction = (String, String);
+/// A defect was found.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Conviction {
+    /// The scheduler that found it, in words.
+    pub scheduler: String,
+    /// The property that fell.
+    pub property: String,
+    /// The run, as a script, where it was drawn and not written down by somebody.
+    pub script: Option<String>,
+}
+
+impl Conviction {
+    /// By a scheduler of which nothing needs to be kept.
+    pub fn new(scheduler: impl Into<String>, property: impl Into<String>) -> Conviction {
+        Conviction { scheduler: scheduler.into(), property: property.into(), script: None }
+    }
+
+    /// By the run of this plan.
+    pub fn of_plan(scheduler: impl Into<String>, property: impl Into<String>, plan: &Plan) -> Conviction {
+        let script = plan.script(Vec::new()).to_string();
+        Conviction { script: Some(script), ..Conviction::new(scheduler, property) }
+    }
+}
 
 // --- Everything within bounds. -----------------------------------------------------------------------------------
 
@@ -56,7 +79,8 @@ pub fn falls(found: Found, property: &str, steps_max: usize) {
 
 /// A guided search, for a defect that neither the seeds nor its story find.
 pub fn by_search<P: Searched>(options: &P::Options) -> Option<Conviction> {
-    find::<P, KvStore>(options, Plants::default()).map(|found| (found.scheduler, found.property.to_string()))
+    let found = find::<P, KvStore>(options, Plants::default())?;
+    Some(Conviction::of_plan(found.scheduler, found.property, &found.plan))
 }
 
 /// So many seeds of these members, a minute each.
@@ -68,7 +92,7 @@ pub fn by_seeds<P: Searched>(nodes: u64, from: u64, seeds: u64, options: &P::Opt
 pub fn by_seed<P: Searched>(seed: u64, nodes: u64, seconds: u64, options: &P::Options) -> Option<Conviction> {
     let plan = Plan::draw(seed, nodes, seconds * SECOND);
     let (_, violation) = run::<P, KvStore>(&plan, options, Plants::default(), 0).violation?;
-    Some((format!("seed {seed}, {nodes} members"), violation.property.to_string()))
+    Some(Conviction::of_plan(format!("seed {seed}, {nodes} members"), violation.property, &plan))
 }
 
 /// An exhaustive search by one thread.
@@ -76,15 +100,15 @@ pub fn by_every<P: Searched>(bounds: &Bounds, options: &P::Options) -> Option<Co
     let found = explore::<P>(bounds, options, 1, |_| {});
     let (violation, trace) = found.violation?;
     let worlds = found.states;
-    Some((format!("every: {} steps, {worlds} worlds", trace.steps.len()), violation.property.to_string()))
+    Some(Conviction::new(format!("every: {} steps, {worlds} worlds", trace.steps.len()), violation.property))
 }
 
 /// Plays a story; the property that fell, and after how many commands.
-pub fn played_by<P: Searched, S: Service>(text: &str, options: &P::Options, plants: Plants) -> Option<(String, usize)> {
+pub fn played_by<P: Searched>(text: &str, options: &P::Options, plants: Plants) -> Option<(String, usize)> {
     let script = Script::parse(text).expect("the story is readable");
     let mut commands = 0;
     let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let mut world: World<P, S> = World::planted(script.settings.clone(), options.clone(), plants)?;
+        let mut world: World<P, KvStore> = World::planted(script.settings.clone(), options.clone(), plants)?;
         script.play(&mut world, |_, _| commands += 1)
     }));
     match verdict {
@@ -96,14 +120,15 @@ pub fn played_by<P: Searched, S: Service>(text: &str, options: &P::Options, plan
 
 /// Plays a story over the usual store; the property that fell.
 pub fn played<P: Searched>(text: &str, options: &P::Options) -> Option<String> {
-    played_by::<P, KvStore>(text, options, Plants::default()).map(|(property, _)| property)
+    played_by::<P>(text, options, Plants::default()).map(|(property, _)| property)
 }
 
 /// A story, which is also played without the defect, and then holds.
 pub fn by_story<P: Searched>(title: &str, text: &str, options: &P::Options) -> Option<Conviction> {
-    let property = played::<P>(text, options)?;
+    let property = played::<P>(text, options);
+    let property = property.unwrap_or_else(|| panic!("{title} convicts nobody any more: its moments have moved"));
     assert_eq!(played::<P>(text, &P::Options::default()), None, "{title} convicts a cluster without a defect");
-    Some((format!("script {title}"), property))
+    Some(Conviction::new(format!("script {title}"), property))
 }
 
 /// Plants each of these defects, and prints who found what. What is not sought may stay at large.
@@ -114,7 +139,8 @@ pub fn convict_all<P: Searched, D: Copy + Sync>(
     convict: impl Fn(D, P::Options) -> Option<Conviction> + Sync,
     not_reached: Option<&str>,
 ) {
-    let missing = missed(defects, &name, |defect| {
+    let play = |defect, text: &str| played::<P>(text, &planted(defect));
+    let missing = missed(P::NAME, defects, &name, play, |defect| {
         // Each run in vain would be searched to its end; `hustings convict` looks longer than this could.
         let is_sought = not_reached != Some(name(defect));
         let search = || is_sought.then(|| by_search::<P>(&planted(defect))).flatten();
@@ -124,13 +150,16 @@ pub fn convict_all<P: Searched, D: Copy + Sync>(
     assert!(missing.is_empty(), "nothing finds {missing:?}");
 }
 
-/// Looks for each of these defects, prints who found what, and says what nothing found.
+/// Looks for each of these defects, prints who found what, and says what nothing found. The run that is kept of one is played
+/// first.
 ///
 /// A defect may end in an assertion of a member: that is a finding, and not worth a backtrace each. The threads that look
 /// have no names; those that judge have.
 pub fn missed<D: Copy + Sync>(
+    protocol: &str,
     defects: &[D],
     name: impl Fn(D) -> &'static str + Sync,
+    play: impl Fn(D, &str) -> Option<String> + Sync,
     convict: impl Fn(D) -> Option<Conviction> + Sync,
 ) -> Vec<&'static str> {
     let usual = std::panic::take_hook();
@@ -145,7 +174,9 @@ pub fn missed<D: Copy + Sync>(
             scope.spawn(|| {
                 while let Some(defect) = defects.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let begun = Instant::now();
-                    let conviction = convict(*defect);
+                    let kept = kept::Run::of(protocol, name(*defect));
+                    let again = kept.played(|text| play(*defect, text));
+                    let conviction = again.or_else(|| kept.looked_for(|| convict(*defect)));
                     let looked = (name(*defect), conviction, begun.elapsed().as_millis());
                     found.lock().expect("nobody panics here").push(looked);
                 }
@@ -155,7 +186,8 @@ pub fn missed<D: Copy + Sync>(
     let mut found = found.into_inner().expect("all ended");
     found.sort();
     for (name, conviction, spent) in &found {
-        let (scheduler, property) = conviction.as_ref().map_or(("nothing", ""), |(by, what)| (by, what));
+        let (scheduler, property) =
+            conviction.as_ref().map_or(("nothing", ""), |found| (&found.scheduler, &found.property));
         println!("{name:<30} | {scheduler:<60} | {property:<22} | {spent:>5} ms");
     }
     found.into_iter().filter(|(_, conviction, _)| conviction.is_none()).map(|(name, ..)| name).collect()

@@ -1,0 +1,193 @@
+//! The way out of the loop: it does what its replica wants, and hands on at the end of a turn what the turn has produced.
+
+use super::{Host, Proposer};
+use crate::counters::Counters;
+use crate::handle::{Applied, Readable, RequestError};
+use crate::snapshots::SnapshotJob;
+use hustings_core::protocol::DiskHealth;
+use hustings_core::replica::{Action, Event, RecordNumber, RequestId};
+use hustings_core::{NodeId, Protocol, Record, StateMachine};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+impl<P: Protocol, S: StateMachine> Host<P, S> {
+    /// Does what the replica wants, in order; records are collected for one batch per turn.
+    pub(super) fn act(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Persist(number, record) => self.persist(number, record),
+                Action::Send(to, message) => {
+                    if let Some(link) = self.links.get(&to) {
+                        link.outbox.put(&message);
+                    }
+                }
+                Action::SetTimer(timer, after) => self.timers.arm(timer, &after, Instant::now()),
+                Action::CancelTimer(timer) => self.timers.disarm(timer),
+                Action::Applied { request, lsn, response } => {
+                    Counters::add(&self.wiring.counters.proposals_applied, 1);
+                    if let Some(Proposer::Client(answer)) = self.proposers.remove(&request) {
+                        let _ = answer.send(Ok(Applied { lsn, response }));
+                    }
+                }
+                Action::Reconfigured { request, membership } => match self.proposers.remove(&request) {
+                    Some(Proposer::Operator(answer)) => drop(answer.send(Ok(membership))),
+                    _ => self.describing.go_on(),
+                },
+                Action::Refused { request, refusal } => self.fail(request, RequestError::Refused(refusal)),
+                Action::Unknown { request } => self.fail(request, RequestError::Unknown),
+                Action::Readable { requests, applied, view } => {
+                    for request in requests {
+                        if let Some(answer) = self.readers.remove(&request) {
+                            let _ = answer.send(Ok(Readable { applied, view: view.0.0.clone() }));
+                        }
+                    }
+                }
+                Action::Unreadable { requests } => self.refuse_reads(&requests),
+                Action::AdminEnded { request, outcome } => {
+                    if let Some(answer) = self.admins.remove(&request) {
+                        let _ = answer.send(outcome);
+                    }
+                }
+                Action::Announce(transition) => self.on_transition(transition),
+                Action::Version(version) => self.on_version(version),
+                Action::Digest(contents) => self.on_digest_wanted(contents),
+                Action::Stop { why } => {
+                    (self.wiring.on_fatal)(&why);
+                    self.has_ended = true;
+                }
+                Action::Membership(membership) => {
+                    // Whoever was removed hears so at its next handshake; until then its last messages leave.
+                    let is_removed = |peer: NodeId| peer.0 < membership.next_id && !membership.has(peer);
+                    for (_, link) in self.links.iter().filter(|(peer, _)| is_removed(**peer)) {
+                        link.outbox.end();
+                    }
+                    self.wiring.gatekeeper.borrow_mut().membership = membership;
+                    self.wiring.links.follow_membership();
+                    self.mark_membership();
+                }
+                Action::CutSnapshot(contents) => self.hand_to_snapshots(SnapshotJob::Cut(contents)),
+                Action::StoreChunk { reference, offset, bytes } => {
+                    self.hand_to_snapshots(SnapshotJob::Store { reference, offset, bytes });
+                }
+                Action::ReadChunk { to, lsn, digest, offset } => {
+                    self.hand_to_snapshots(SnapshotJob::Read { to, lsn, digest, offset });
+                }
+                Action::LoadSnapshot(reference) => self.hand_to_snapshots(SnapshotJob::Load(reference)),
+            }
+        }
+        // Keep the allocation for the next step.
+        self.actions = actions;
+    }
+
+    /// Adds a record to the turn's batch. Of commit indexes in a row only the last says anything.
+    pub(super) fn persist(&mut self, number: RecordNumber, record: Record) {
+        if let Record::Snapshot(reference) = &record {
+            self.unpruned = Some((number, reference.clone()));
+        }
+        match self.batch.last_mut() {
+            Some(last) if !last.1.wants_sync() && !record.wants_sync() => *last = (number, record),
+            _ => self.batch.push((number, record)),
+        }
+    }
+
+    /// Hands the records of this turn to the disk thread.
+    ///
+    /// A commit index alone stays behind and rides with the next record that asks for a sync: to wake the disk thread for it
+    /// would cost a put a second write, and every node a wake-up.
+    pub(super) fn write_batch(&mut self) {
+        if self.batch.iter().any(|(_, record)| record.wants_sync()) {
+            self.hand_over_batch();
+        }
+    }
+
+    pub(super) fn hand_over_batch(&mut self) {
+        if !self.batch.is_empty() {
+            self.wiring.disk.write(std::mem::take(&mut self.batch));
+        }
+    }
+
+    pub(super) fn hand_to_snapshots(&mut self, job: SnapshotJob<S>) {
+        if self.wiring.snapshot_jobs.send(job).is_err() {
+            (self.wiring.on_fatal)("the snapshot thread is gone");
+            self.has_ended = true;
+        }
+    }
+
+    pub(super) fn fail(&mut self, request: RequestId, error: RequestError) {
+        Counters::add(&self.wiring.counters.proposals_failed, 1);
+        match self.proposers.remove(&request) {
+            Some(Proposer::Reconciliation) => self.describing.give_way(),
+            Some(proposer) => proposer.fail(error),
+            None => {}
+        }
+    }
+
+    /// Hands on what this turn has produced: bytes to peers, records to the disk, status to watchers.
+    pub(super) fn turn_out(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        self.act();
+        if self.describing.is_due(self.replica.applied().index) {
+            self.reconcile();
+            self.act();
+        }
+        self.tell_position();
+        // Peers first: what they do with it takes longer than the way to the disk thread, which may preempt this one.
+        for link in self.links.values() {
+            link.outbox.flush();
+        }
+        self.write_batch();
+        self.watch_disk();
+        let applied = self.replica.applied().index;
+        if applied != self.told_applied {
+            self.told_applied = applied;
+            self.wiring.applied.send_replace(applied);
+        }
+        self.tell_status();
+    }
+
+    pub(super) fn tell_status(&mut self) {
+        let status = self.replica.status();
+        let applied = self.replica.applied();
+        let is_disk_healthy = !self.is_disk_stalled;
+        let version = self.replica.version();
+        self.wiring.status.send_if_modified(|told| {
+            // Where the log is changes with every put: it can be looked at, and nobody is woken for it.
+            told.last = status.last;
+            told.commit = status.commit;
+            told.applied = applied;
+            let is_news = told.role != status.role
+                || told.term != status.term
+                || told.leader != status.leader
+                || told.is_disk_healthy != is_disk_healthy
+                || told.version != version
+                || told.differing != self.integrity.differing
+                || told.compared_at != self.integrity.compared_at
+                || !Arc::ptr_eq(&told.membership, &status.membership);
+            if is_news {
+                told.role = status.role;
+                told.term = status.term;
+                told.leader = status.leader;
+                told.is_disk_healthy = is_disk_healthy;
+                told.version = version;
+                told.differing.clone_from(&self.integrity.differing);
+                told.compared_at = self.integrity.compared_at;
+                told.membership = status.membership;
+            }
+            is_news
+        });
+    }
+
+    pub(super) fn watch_disk(&mut self) {
+        let is_stalled = self.wiring.disk.busy.busy_for() > self.wiring.disk_stall_after;
+        if is_stalled != self.is_disk_stalled {
+            self.is_disk_stalled = is_stalled;
+            let health = if is_stalled { DiskHealth::Stalled } else { DiskHealth::Recovered };
+            self.mark_disk(health);
+            tracing::warn!(node = self.own_name(), "the disk {health:?}");
+            self.step(Event::Health(health));
+        }
+    }
+}
