@@ -150,3 +150,9 @@ fn a_witness_that_was_removed_goes_on_until_it_hears_so() {
 fn a_preferred_member_with_a_slow_disk_is_preferred_no_more() {
     play_all(include_str!("found/preferred-and-slow.txt"));
 }
+
+#[test]
+fn a_caretaker_hands_over_to_one_that_has_everything_before_it_has_settled() {
+    play_all(include_str!("found/witness-leads-and-cannot-settle.txt"));
+    play_all(include_str!("found/witness-leads-and-cannot-settle-five.txt"));
+}
