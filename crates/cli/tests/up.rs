@@ -88,8 +88,6 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
     let flexible = ["--protocol", "paxos", "--protocol-options", "quorums=3/1"];
     let said = hustings(&[&["up", "--data-dir", text], &flexible[..]].concat()).failed();
     assert!(said.contains("holds a cluster of raft, and paxos quorums=3/1 is asked for; leave"), "{said}");
-    let said = hustings(&["up", "--data-dir", text, "--protocol", "zab"]).failed();
-    assert!(said.contains("holds a cluster of raft, and zab is asked for; leave --protocol out"), "{said}");
     let said = hustings(&["up", "--data-dir", text, "--protocol-options", "quorum=3"]).failed();
     assert!(said.contains("quorum"), "{said}");
     let mut command = Command::new(HUSTINGS);

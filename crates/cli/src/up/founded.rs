@@ -78,12 +78,6 @@ impl Founded {
                     "{directory} holds a cluster of {held}, and {wanted} is asked for; leave --protocol and --protocol-options out, or give another --data-dir"
                 );
             }
-        } else if is_given("protocol") && asked.protocol.0 != self.protocol.0 {
-            bail!(
-                "{directory} holds a cluster of {}, and {} is asked for; leave --protocol out, or give another --data-dir",
-                self.protocol.0,
-                asked.protocol.0
-            );
         }
         if is_given("tls") && asked.is_tls && !self.is_tls {
             bail!("{directory} holds a cluster that speaks plain text; leave --tls out, or give another --data-dir");
