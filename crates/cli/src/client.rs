@@ -318,7 +318,7 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
                         start_revision = answer.header.as_ref().map_or(0, |header| header.revision + 1);
                     }
                     for event in &answer.events {
-                        show_event(event, format_of(matches))?;
+                        show_event(event, format_of(matches));
                         start_revision = event.kv.as_ref().map_or(start_revision, |kv| kv.mod_revision + 1);
                     }
                 }
@@ -346,7 +346,7 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
     }
 }
 
-fn show_event(event: &hustings_api::mvccpb::Event, format: Format) -> Result<()> {
+fn show_event(event: &hustings_api::mvccpb::Event, format: Format) {
     let kind = if event.r#type == 0 { "PUT" } else { "DELETE" };
     let kv = event.kv.clone().unwrap_or_default();
     match format {
@@ -365,7 +365,6 @@ fn show_event(event: &hustings_api::mvccpb::Event, format: Format) -> Result<()>
             println!("{}\n{}", shown(&kv.key), shown(&kv.value));
         }
     }
-    Ok(())
 }
 
 // --- Snapshots. --------------------------------------------------------------------------------------------------

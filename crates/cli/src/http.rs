@@ -5,6 +5,7 @@ use crate::exit::{Code, Exit};
 use anyhow::{Result, anyhow, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hustings_api::EtcdError;
 use hustings_api::dial::{authority_of, dial};
 use hustings_tls::Connector;
 use hyper::StatusCode;
@@ -40,7 +41,7 @@ impl std::error::Error for Refused {}
 /// Whether this is the answer of a member at which users count, to one who has said no name, or may not ask that.
 pub(crate) fn is_not_allowed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<Refused>().is_some_and(|refused| {
-        let lacks_name = refused.why.as_deref().is_some_and(|why| why.contains("user name is empty"));
+        let lacks_name = refused.why.as_deref().is_some_and(|why| why.contains(EtcdError::UserEmpty.message()));
         lacks_name || matches!(refused.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
     })
 }

@@ -8,12 +8,9 @@ macro_rules! println {
     ($($word:tt)*) => { hustings_console::println!($($word)*) };
 }
 
-/// Instead of the standard library's, which panics when nobody hears any more: what is said here is said to whoever listens.
+/// Instead of the standard library's, which panics when nobody hears any more.
 macro_rules! eprintln {
-    () => { eprintln!("") };
-    ($($word:tt)*) => {{
-        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{}\n", format_args!($($word)*)));
-    }};
+    ($($word:tt)*) => { hustings_console::eprintln!($($word)*) };
 }
 
 /// As [`println`], without an end of line.

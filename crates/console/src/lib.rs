@@ -27,6 +27,13 @@ macro_rules! print {
     ($($word:tt)*) => { $crate::write_out(format_args!($($word)*), "") };
 }
 
+/// As the standard library's, which panics when nobody hears any more; this one goes on.
+#[macro_export]
+macro_rules! eprintln {
+    () => { $crate::write_error(format_args!("")) };
+    ($($word:tt)*) => { $crate::write_error(format_args!($($word)*)) };
+}
+
 /// Sets what is done before the program ends because nobody reads its output any more. Counts once.
 pub fn set_farewell(farewell: fn()) {
     // The first one stays.
@@ -52,9 +59,14 @@ pub fn write_out(text: std::fmt::Arguments<'_>, end: &str) {
     std::process::exit(code);
 }
 
-/// Says something on standard error; whether anybody can hear it is not this process' business.
+/// Writes a line to standard error; whether anybody can hear it is not this process' business.
+pub fn write_error(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Says something on standard error, under the program's name.
 pub fn say(what: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "hustings: {what}");
+    write_error(format_args!("hustings: {what}"));
 }
 
 /// `-o table|json`, the same for every command that answers something.

@@ -9,6 +9,11 @@ macro_rules! println {
     ($($word:tt)*) => { hustings_console::println!($($word)*) };
 }
 
+/// As [`println`], on standard error, and nothing ends.
+macro_rules! eprintln {
+    ($($word:tt)*) => { hustings_console::eprintln!($($word)*) };
+}
+
 /// As [`println`], without an end of line.
 #[allow(unused_macros)]
 macro_rules! print {

@@ -51,9 +51,6 @@ fn search_for(name: &str) -> Search {
         "skips-log-check" => story!("forked-tail", Form::Usual),
         "drops-watch-event" => story!("compacted-watcher", Form::Usual),
         "commits-unmatched" => Search::Every(Bounds { terms: 2, ..Bounds::default() }),
-        // The first that find them, searched for once: it takes up to half a minute to come there from 1.
-        "installs-old-snapshots" => Search::Seeds(340, 350),
-        "counts-stale-votes" => Search::Seeds(200, 210),
         _ => Search::Seeds(1, 150),
     }
 }

@@ -19,10 +19,6 @@ fn convict(defect: Defect, options: Options) -> Option<Conviction> {
             let options = Options { scouting: false, ..options };
             by_every::<BlazingMq>(&Bounds { terms: 1, timers: 2, ..Bounds::default() }, &options)
         }
-        // Far seeds were looked for once; what finds a defect again is what keeps this short.
-        Defect::ReadsWithoutQuorum => by_seeds(3, 640, &options),
-        Defect::ChangesTogether => by_seeds(3, 665, &options),
-        Defect::SupportsStaleMemberships => by_seeds(3, 700, &options),
         Defect::SynchronizesWithoutQuorum => by_seeds(5, 1, &options),
         Defect::KeepsLeases => by_seeds(3, 1, &Options { partitions: 3, ..options }),
         _ => by_seeds(3, 1, &options),

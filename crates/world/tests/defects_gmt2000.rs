@@ -25,8 +25,6 @@ fn convict(defect: Defect, options: Options) -> Option<Conviction> {
         Defect::SkipsLogCheck => story!("gmt2000-forked-tail", &options),
         Defect::ChangesTogether => story!("gmt2000-hasty-changes", &options),
         Defect::ChangesBeforeOwnCommit => story!("gmt2000-hasty-new-leader", &options),
-        // A far seed was looked for once; what finds a defect again is what keeps this short.
-        Defect::ReadsWithoutQuorum => by_seeds(5, 70, &options),
         Defect::CountsStaleVotes => by_seeds(5, 1, &options),
         _ => by_seeds(3, 1, &options),
     }

@@ -21,10 +21,7 @@ fn convict(defect: Defect, options: Options) -> Option<Conviction> {
         Defect::LeadsOnAfterLater => {
             by_story("learnt-commit", include_str!("../../../scenarios/learnt-commit/storm.txt"), &options)
         }
-        // Far seeds were looked for once; what finds a defect again is what keeps this short.
-        Defect::AcceptsOldBallots => by_seeds(5, 540, &options),
         Defect::ReadsWithoutQuorum => by_seeds(5, 1, &options),
-        Defect::ForgetsCommitted => by_seeds(5, 60, &options),
         Defect::CommitsOldBallots => by_seeds(5, 1, &options),
         _ => by_seeds(3, 1, &options),
     }

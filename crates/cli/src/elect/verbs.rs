@@ -160,7 +160,7 @@ fn lost(loss: &Loss) -> anyhow::Error {
     Exit::with(Code::Lost, format!("leads no more: {loss}"))
 }
 
-fn show(format: Format, leader: Option<&Leader>) -> Result<()> {
+fn show(format: Format, leader: Option<&Leader>) {
     match (format, leader) {
         (Format::Json, Some(Leader { id, value, token })) => {
             println!(
@@ -173,7 +173,6 @@ fn show(format: Format, leader: Option<&Leader>) -> Result<()> {
         (_, Some(Leader { id, value, token })) => println!("{id} leads, token {token}: {value}"),
         (_, None) => println!("nobody leads"),
     }
-    Ok(())
 }
 
 async fn observe(matches: &ArgMatches, election: Election) -> Result<()> {
@@ -181,12 +180,12 @@ async fn observe(matches: &ArgMatches, election: Election) -> Result<()> {
     if matches.get_flag("once") {
         let asked = tokio::time::timeout(ANSWER_TIMEOUT, observer.next()).await;
         let leader = asked.map_err(|_| unavailable("the store does not answer"))?.map_err(of_store)?;
-        show(format_of(matches), leader.as_ref())?;
+        show(format_of(matches), leader.as_ref());
         return leader.map(drop).ok_or_else(|| not_found(format!("nobody leads {}", election.name())));
     }
     loop {
         let leader = observer.next().await.map_err(of_store)?;
-        show(format_of(matches), leader.as_ref())?;
+        show(format_of(matches), leader.as_ref());
     }
 }
 
