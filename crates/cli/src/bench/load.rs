@@ -96,7 +96,10 @@ struct Tickets {
 
 impl Tickets {
     /// The next request and when it is due; nothing when the run is over. Waits until it is due.
-    async fn next(&self, run: &Run) -> Option<(u64, Option<Duration>)> {
+    ///
+    /// In a closed loop that is the time at which the ticket was taken, and no later look at the clock: what was taken as the last
+    /// moment of warming up is not measured as well.
+    async fn next(&self, run: &Run) -> Option<(u64, Duration)> {
         if self.pace != Pace::Closed {
             return self.next_due(run).await;
         }
@@ -107,17 +110,17 @@ impl Tickets {
         if let Some(left) = self.left.as_ref().filter(|_| now >= self.window.start) {
             left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).ok()?;
         }
-        Some((self.next.fetch_add(1, Ordering::Relaxed), None))
+        Some((self.next.fetch_add(1, Ordering::Relaxed), now))
     }
 
-    async fn next_due(&self, run: &Run) -> Option<(u64, Option<Duration>)> {
+    async fn next_due(&self, run: &Run) -> Option<(u64, Duration)> {
         loop {
             // The pacer closes it at the end.
             self.due.acquire().await.ok()?.forget();
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let due = self.pace.due(number);
+            let due = self.pace.due(number)?;
             // Requests that warming up has left behind are forgotten: the part that counts begins without a queue.
-            if due.is_some_and(|due| due >= self.window.start) || run.now() < self.window.start {
+            if due >= self.window.start || run.now() < self.window.start {
                 return Some((number, due));
             }
         }
@@ -217,8 +220,7 @@ pub(super) async fn drive(
 async fn one_client(client: usize, mut asker: Asker, run: Arc<Run>, tickets: Arc<Tickets>, timeout: Duration) {
     let standing = asker.standing();
     while let Some((number, due)) = tickets.next(&run).await {
-        let sent = run.now();
-        let due = due.unwrap_or(sent);
+        let sent = if tickets.pace == Pace::Closed { due } else { run.now() };
         let answer = match tokio::time::timeout(timeout, asker.ask(number, due, sent)).await {
             Ok(answer) => answer.map_err(failure),
             Err(_) => Err(Failure {
@@ -300,5 +302,33 @@ struct Clearing(ProgressBar);
 impl Drop for Clearing {
     fn drop(&mut self) {
         self.0.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn as_many_tickets_count_as_were_asked_for_however_close_to_the_warm_up_s_end() {
+        let start = Duration::from_millis(5);
+        let window = Window { start, end: FOREVER };
+        let run = Run::within(window);
+        let tickets = Tickets {
+            pace: Pace::Closed,
+            window,
+            next: AtomicU64::new(0),
+            left: Some(AtomicU64::new(200)),
+            due: Semaphore::new(0),
+            issued: AtomicU64::new(0),
+        };
+        let (mut warming_up, mut counted) = (0, 0);
+        while let Some((_, due)) = tickets.next(&run).await {
+            // Whatever happens to a client between taking its ticket and asking.
+            std::thread::sleep(Duration::from_micros(200));
+            if due < start { warming_up += 1 } else { counted += 1 }
+        }
+        assert!(warming_up > 0, "nothing was taken before the measurement began");
+        assert_eq!(counted, 200);
     }
 }
