@@ -169,7 +169,12 @@ fn serves_without_its_leader(protocol: &str) {
 
     let of_one = directory.path().join("n1");
     let of_one = of_one.to_str().expect("paths here are text");
-    let said = hustings(&["serve", "--name", "n1", "--protocol", "raft", "--data-dir", of_one]).failed();
+    // On its own ports, which are free: the usual ones may belong to a story beside this one.
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let (client, peer) = (url(base), url(base + 1));
+    let serve = ["serve", "--name", "n1", "--protocol", "raft", "--data-dir", of_one];
+    let said =
+        hustings(&[&serve[..], &["--listen-client-urls", &client, "--listen-peer-urls", &peer]].concat()).failed();
     assert!(
         said.contains(&format!("belongs to protocol {protocol}")) && said.contains("configured for protocol raft"),
         "{said}"
