@@ -28,6 +28,8 @@ pub(crate) struct Leader {
     pub(crate) stage: Stage,
     /// Last place in the ledger of each node that has registered in this reign.
     pub(crate) lsns: BTreeMap<NodeId, Lsn>,
+    /// Nodes that could not give what this leader lacks, since it last learned anything: others are asked before them.
+    pub(crate) spent_sources: BTreeSet<NodeId>,
     /// Nodes that support it, itself included (E4).
     pub(crate) supporters: BTreeSet<NodeId>,
     /// Leader-only state of every protocol; the index of its first entry is `u64::MAX` until its term is started.
@@ -137,6 +139,7 @@ impl Protocol for BlazingMq {
             Input::Timer(Timer::QuorumCheck) => self.on_quorum_check(out),
             Input::Timer(Timer::Healing) => self.on_healing_timer(out),
             Input::Timer(Timer::Transfer) => self.on_transfer_timer(out),
+            Input::Timer(Timer::Patience) => self.on_patience_timer(),
             Input::Link { peer, state: LinkState::Up } => self.on_link_up(peer, out),
             Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
             Input::Propose(proposals) => self.on_propose(proposals, out),

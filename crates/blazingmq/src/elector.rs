@@ -243,7 +243,7 @@ impl BlazingMq {
     /// The disk does not answer: a leader gives way while its messages still do (ADR 31), and everybody hears of
     /// it.
     pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<BlazingMq>) {
-        self.node.on_disk_stalled(self.is_leading());
+        self.node.is_disk_stalled = true;
         if self.is_leading() {
             self.hand_over_and_follow(Reason::DiskStalled, out);
         }

@@ -23,6 +23,7 @@ use crate::message::Message;
 use hustings_core::leading::{Following, Replicating};
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn, SnapshotReference};
+use std::collections::BTreeMap;
 
 /// The progress of a leader's healing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -139,13 +140,28 @@ impl BlazingMq {
         if !is_enough {
             return;
         }
-        let voters = lsns.iter().filter(|(id, _)| self.node.membership.is_voter(**id));
-        // Of equals the smallest id; but this node itself first, which needs to pull nothing.
-        let best = voters.max_by_key(|(id, last)| (**last, **id == self.node.me, std::cmp::Reverse(**id)));
-        let Some((best, last)) = best.map(|(id, last)| (*id, *last)) else { return };
-        if last <= self.node.log.last() || self.has(Defect::KeepsOwnLedger) {
+        let (own, membership) = (self.node.log.last(), &self.node.membership);
+        let ahead: BTreeMap<NodeId, Lsn> = lsns
+            .iter()
+            .filter(|(id, last)| membership.is_voter(**id) && **last > own)
+            .map(|(id, last)| (*id, *last))
+            .collect();
+        if ahead.is_empty() || self.has(Defect::KeepsOwnLedger) {
             return self.start_term(out);
         }
+        let is_spent = |id: &NodeId| leader.spent_sources.contains(id);
+        let is_any_left = ahead.keys().any(|id| !is_spent(id));
+        // The highest, unless it could not give what lies before; of equals one that has a state to give, and the smallest id.
+        let best = ahead.iter().max_by_key(|(id, last)| {
+            (
+                is_any_left && !is_spent(id),
+                **last,
+                **id == self.node.me,
+                !membership.is_witness(**id),
+                std::cmp::Reverse(**id),
+            )
+        });
+        let Some((best, last)) = best.map(|(id, last)| (*id, *last)) else { unreachable!("somebody is ahead") };
         let (index, found) = self.node.log.last_at_most(last.index, last.term);
         let guess = found.map_or(self.node.log.base(), |term| Lsn { term, index });
         self.pull(best, guess, out);
@@ -209,6 +225,7 @@ impl BlazingMq {
         }
         let RoleState::Leader(leader) = &mut self.role_state else { return };
         leader.lsns.insert(self.node.me, self.node.log.last());
+        leader.spent_sources.clear();
         leader.stage = Stage::Collecting;
         // Under the membership that is in force now; it may have changed by what was learned.
         self.settle_collection(out);
@@ -254,6 +271,7 @@ impl BlazingMq {
             return;
         }
         leader.lsns.insert(self.node.me, self.node.log.last());
+        leader.spent_sources.clear();
         leader.stage = Stage::Collecting;
         self.settle_collection(out);
     }
@@ -278,6 +296,7 @@ impl BlazingMq {
         let (term, is_stale) = (self.node.promise.term, self.has(Defect::TrustsStalePlace));
         let RoleState::Leader(leader) = &mut self.role_state else { return };
         leader.lsns.remove(&source);
+        leader.spent_sources.insert(source);
         if !is_stale {
             // Records that were pulled from it, or cut back for that, have moved the end of this node's own ledger.
             leader.lsns.insert(self.node.me, self.node.log.last());

@@ -33,6 +33,7 @@ impl Leads for BlazingMq {
     type Peer = Peer;
 
     const TRANSFER_TIMER: Timer = Timer::Transfer;
+    const PATIENCE_TIMER: Timer = Timer::Patience;
 
     fn node(&self) -> &Node {
         &self.node
@@ -58,6 +59,11 @@ impl Leads for BlazingMq {
 
     fn may_transfer(&self) -> bool {
         matches!(&self.role_state, RoleState::Leader(leader) if leader.stage == Stage::Active)
+    }
+
+    /// From the start of its term on: a caretaker whose start needs one that lacks a state would wait for it for ever.
+    fn may_give_way(&self) -> bool {
+        self.is_started()
     }
 
     fn best_successor(&self) -> Option<NodeId> {

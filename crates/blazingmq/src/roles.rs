@@ -20,11 +20,11 @@ use crate::peer::Peer;
 use hustings_core::leading::{Leads, Office};
 use hustings_core::tally::Vote;
 use hustings_core::{Effects, NodeId, Promise, Reason, Record, RestsOn, Role, Tally, Term};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl BlazingMq {
     /// The first role, with what was recovered.
-    pub(crate) fn announce_start(&self, out: &mut Effects<BlazingMq>) {
+    pub(crate) fn announce_start(&mut self, out: &mut Effects<BlazingMq>) {
         self.announce(Role::Follower, Reason::Started, out);
     }
 
@@ -205,6 +205,7 @@ impl BlazingMq {
             office: Office::unready(peers),
             stage: Stage::Collecting,
             lsns: BTreeMap::from([(self.node.me, self.node.log.last())]),
+            spent_sources: BTreeSet::new(),
             supporters,
             pending_primaries: 0,
         }));

@@ -42,7 +42,8 @@ pub use progress::{Pace, Portion, Progress, Window};
 pub use reads::{Reading, Reads};
 
 use crate::{
-    Effects, Membership, MembershipChange, MembershipError, NodeId, Protocol, Reason, Role, Status, Ticket, Transition,
+    Effects, Membership, MembershipChange, MembershipError, NodeId, Priority, Protocol, Reason, Role, Status, Ticket,
+    Transition,
 };
 
 /// A precaution that a leader skips, as a planted defect.
@@ -68,6 +69,8 @@ pub trait Leads: Protocol {
 
     /// The timer that ends a hand-over.
     const TRANSFER_TIMER: Self::Timer;
+    /// The timer that ends [`Patience`](crate::preference::Patience) with preferred members, and what makes it necessary.
+    const PATIENCE_TIMER: Self::Timer;
 
     // --- Where things are. ---------------------------------------------------------------------------------------
 
@@ -95,6 +98,11 @@ pub trait Leads: Protocol {
     /// Whether a leader that is asked to hand over is ready for it.
     fn may_transfer(&self) -> bool {
         true
+    }
+
+    /// Whether a caretaker may give way already: sooner than on request, where that may never become possible.
+    fn may_give_way(&self) -> bool {
+        self.may_transfer()
     }
 
     /// The last index that this leader has written.
@@ -183,8 +191,25 @@ pub trait Leads: Protocol {
     fn adjust_peers(&mut self, out: &mut Effects<Self>);
 
     /// Announces what this node has become.
-    fn announce(&self, from: Role, because: Reason, out: &mut Effects<Self>) {
+    fn announce(&mut self, from: Role, because: Reason, out: &mut Effects<Self>) {
         let Status { role: to, term, leader, last: lsn, .. } = self.status();
+        if from == Role::Leader && to != Role::Leader {
+            self.on_lost_leadership(&because, out);
+        }
         out.announce(Transition { node: self.node().me, from, to, term, leader, lsn, because });
+    }
+
+    /// This node leads no more. A preferred one remembers it, unless that was an operator's wish or its history's end.
+    fn on_lost_leadership(&mut self, because: &Reason, out: &mut Effects<Self>) {
+        let is_lost = matches!(
+            because,
+            Reason::HigherTerm(_) | Reason::LeaderHeard(_) | Reason::QuorumLost(_) | Reason::DiskStalled
+        );
+        let node = self.node_mut();
+        if is_lost && node.transfer_ticket.is_none() && node.priority() == Priority::Preferred {
+            node.patience.on_lost();
+            let lasts = node.patience.lasts(node.timing.election_min);
+            out.set_timer(Self::PATIENCE_TIMER, lasts..=lasts);
+        }
     }
 }

@@ -2,30 +2,36 @@
 
 use crate::NodeId;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Quorum checks in a row that a preferred member must be caught up before leadership goes to it: to one that stays, not to
 /// one that blinks.
 const READY_CHECKS: u32 = 4;
 
-/// Each vain hand-over doubles that, so often: in the end 1,024 election timeouts between two, some four minutes as members are set up.
+/// Each hand-over to it doubles that, so often: in the end 1,024 election timeouts between two, some four minutes as members are set up.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// So often a preferred member's disk may stall while it leads, before it is preferred no more.
-const STALLS_MAX: u32 = 2;
+/// So often a preferred member may lose the leadership that nobody asked it to give, before it is preferred no more.
+const LOSSES_MAX: u32 = 2;
 
-/// Quorum checks that it must then lead without that to be preferred again: some four minutes as members are set up.
-const FORGIVEN_AFTER_CHECKS: u32 = READY_CHECKS << DOUBLINGS_MAX;
+/// Election timeouts after which all that is forgotten.
+const FORGOTTEN_AFTER: u32 = READY_CHECKS << DOUBLINGS_MAX;
 
-/// The hand-overs to preferred members that came to nothing, in this life; and whether this member, preferred itself, can bear it.
+/// Each time that this member was preferred no more doubles that, so often: in the end an hour.
+const SUSPENSIONS_MAX: u32 = 4;
+
+/// The hand-overs to preferred members, in this life; and whether this member, preferred itself, can bear it.
 ///
 /// A preferred member that reaches the leader alone looks ready and cannot win. Handed leadership again and again, it would
-/// cost the service an election each time, for ever. So would one that wins, and whose disk is too slow for what a leader writes.
+/// cost the service an election each time, for ever. So would one that wins and does not last: whose disk is too slow for what a
+/// leader writes, whose machine stands still now and then, whose process ends as soon as it leads. How a reign ended is not always
+/// seen, so each hand-over counts; what is long ago does not.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Patience {
-    vain: BTreeMap<NodeId, u32>,
-    /// Times that this member's own disk stalled while it led, and what it has led since without that.
-    stalls: u32,
-    checks_since: u32,
+    handed_over: BTreeMap<NodeId, u32>,
+    /// Times that this member lost leadership, and that it was too often.
+    losses: u32,
+    suspensions: u32,
 }
 
 impl Patience {
@@ -36,44 +42,42 @@ impl Patience {
 
     /// Quorum checks in a row that `member` must be caught up before leadership goes to it.
     ///
-    /// Each other member that was handed leadership in vain doubles that once: where one could not win, the next may lack the same link.
+    /// Each other member that was handed leadership doubles that once: where one could not win, the next may lack the same link.
     pub fn checks_wanted(&self, member: NodeId) -> u32 {
-        let own = self.vain.get(&member).copied().unwrap_or(0);
-        let others = self.vain.keys().filter(|other| **other != member).count();
+        let own = self.handed_over.get(&member).copied().unwrap_or(0);
+        let others = self.handed_over.keys().filter(|other| **other != member).count();
         let doublings = own.saturating_add(u32::try_from(others).unwrap_or(DOUBLINGS_MAX));
         READY_CHECKS << doublings.min(DOUBLINGS_MAX)
     }
 
-    /// Leadership is handed to `member`: in vain, until it is seen to lead.
+    /// Leadership is handed to `member`, which is preferred.
     pub fn on_handed_over(&mut self, member: NodeId) {
-        let vain = self.vain.entry(member).or_default();
-        *vain = (*vain + 1).min(DOUBLINGS_MAX);
+        let times = self.handed_over.entry(member).or_default();
+        *times = (*times + 1).min(DOUBLINGS_MAX);
     }
 
-    /// This member leads, and its disk stalls.
-    pub fn on_stalled_leading(&mut self) {
-        (self.stalls, self.checks_since) = ((self.stalls + 1).min(STALLS_MAX), 0);
-    }
-
-    /// This member leads, and has heard a quorum between two checks. A long reign makes its stalls forgotten.
-    pub fn on_led_on(&mut self) {
-        if self.stalls == 0 {
-            return;
-        }
-        self.checks_since += 1;
-        if self.checks_since >= FORGIVEN_AFTER_CHECKS {
-            (self.stalls, self.checks_since) = (0, 0);
+    /// This member, which is preferred, has lost leadership, and nobody asked it to give it.
+    pub fn on_lost(&mut self) {
+        if self.losses < LOSSES_MAX {
+            self.losses += 1;
+            self.suspensions = (self.suspensions + u32::from(self.is_at_its_end())).min(SUSPENSIONS_MAX);
         }
     }
 
-    /// Whether this member's disk has stalled too often for one that is preferred.
+    /// The time after which all is forgotten, counted from the last that happened.
+    pub fn lasts(&self, election_timeout: Duration) -> Duration {
+        election_timeout * (FORGOTTEN_AFTER << self.suspensions.saturating_sub(1))
+    }
+
+    /// All that happened is long ago.
+    pub fn forget(&mut self) {
+        self.handed_over.clear();
+        self.losses = 0;
+    }
+
+    /// Whether this member lost leadership too often for one that is preferred.
     pub fn is_at_its_end(&self) -> bool {
-        self.stalls == STALLS_MAX
-    }
-
-    /// `leader` leads: earlier hand-overs to it that failed are forgotten.
-    pub fn on_leader(&mut self, leader: NodeId) {
-        self.vain.remove(&leader);
+        self.losses == LOSSES_MAX
     }
 }
 
@@ -82,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_vain_hand_over_doubles_the_wait_for_the_next_and_a_reign_ends_that() {
+    fn each_hand_over_doubles_the_wait_for_the_next_until_it_is_long_ago() {
         let mut patience = Patience::new();
         let wanted: Vec<u32> = (0..10)
             .map(|_| {
@@ -94,28 +98,26 @@ mod tests {
         assert_eq!(wanted, [4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
         assert_eq!(patience.checks_wanted(NodeId(4)), 8, "that is hardly another member's fault");
         patience.on_handed_over(NodeId(4));
-        assert_eq!([1, 4].map(|id| patience.checks_wanted(NodeId(id))), [16, 16], "but two have failed");
-        patience.on_leader(NodeId(5));
-        assert_eq!([4, 5].map(|id| patience.checks_wanted(NodeId(id))), [8, 8]);
-        patience.on_leader(NodeId(4));
+        assert_eq!([1, 4].map(|id| patience.checks_wanted(NodeId(id))), [16, 16], "but two were tried");
+        assert_eq!(patience.lasts(Duration::from_millis(250)), Duration::from_secs(256));
+        patience.forget();
         assert_eq!([4, 5].map(|id| patience.checks_wanted(NodeId(id))), [4, 4]);
     }
 
     #[test]
-    fn two_stalls_are_too_many_until_a_long_reign_without_one() {
+    fn leadership_lost_twice_is_too_often_and_the_next_time_for_twice_as_long() {
         let mut patience = Patience::new();
-        let stalled = |patience: &mut Patience| {
-            patience.on_stalled_leading();
-            patience.is_at_its_end()
-        };
-        assert_eq!([(); 3].map(|()| stalled(&mut patience)), [false, true, true]);
-        let checks = (1..).find(|_| {
-            patience.on_led_on();
-            !patience.is_at_its_end()
-        });
-        assert_eq!(checks, Some(FORGIVEN_AFTER_CHECKS), "a long reign forgives all");
-        assert!(!stalled(&mut patience), "one stall is none too many");
-        patience.on_led_on();
-        assert!(stalled(&mut patience), "a short reign between two forgives nothing");
+        let mut lasted = Vec::new();
+        for _ in 0..6 {
+            let lost = [(); 3].map(|()| {
+                patience.on_lost();
+                patience.is_at_its_end()
+            });
+            assert_eq!(lost, [false, true, true]);
+            lasted.push(patience.lasts(Duration::from_millis(250)).as_secs());
+            patience.forget();
+            assert!(!patience.is_at_its_end(), "what is long ago is forgotten");
+        }
+        assert_eq!(lasted, [256, 512, 1024, 2048, 2048, 2048], "but not that it was so");
     }
 }

@@ -112,6 +112,7 @@ impl Protocol for Gmt2000 {
             Input::Timer(Timer::Heartbeat) => self.on_heartbeat_timer(out),
             Input::Timer(Timer::QuorumCheck) => self.on_quorum_check(out),
             Input::Timer(Timer::Transfer) => self.on_transfer_timer(out),
+            Input::Timer(Timer::Patience) => self.on_patience_timer(),
             Input::Link { peer, state: LinkState::Up } => self.on_link_up(peer, out),
             Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
             Input::Propose(proposals) => self.on_propose(proposals, out),
@@ -293,7 +294,7 @@ impl Gmt2000 {
 
     /// The disk does not answer: a leader gives way while its messages still do (ADR 31).
     fn on_disk_stalled(&mut self, out: &mut Effects<Gmt2000>) {
-        self.node.on_disk_stalled(self.is_leading());
+        self.node.is_disk_stalled = true;
         if self.is_leading() {
             self.hand_over_and_follow(Reason::DiskStalled, out);
         }

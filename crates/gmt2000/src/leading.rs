@@ -25,6 +25,7 @@ impl Leads for Gmt2000 {
     type Peer = Progress;
 
     const TRANSFER_TIMER: Timer = Timer::Transfer;
+    const PATIENCE_TIMER: Timer = Timer::Patience;
 
     fn node(&self) -> &Node {
         &self.node

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 
 impl Gmt2000 {
     /// The first role, with what was recovered.
-    pub(crate) fn announce_start(&self, out: &mut Effects<Gmt2000>) {
+    pub(crate) fn announce_start(&mut self, out: &mut Effects<Gmt2000>) {
         self.announce(Role::Follower, Reason::Started, out);
     }
 

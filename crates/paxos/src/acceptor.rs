@@ -135,7 +135,7 @@ impl Paxos {
 
     /// The disk does not answer: a leader gives way while its messages still do (ADR 31).
     pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<Paxos>) {
-        self.node.on_disk_stalled(self.reign().is_some());
+        self.node.is_disk_stalled = true;
         if self.reign().is_some() {
             self.hand_over_and_follow(Reason::DiskStalled, out);
         }

@@ -29,6 +29,7 @@ impl Leads for Paxos {
     type Peer = Peer;
 
     const TRANSFER_TIMER: Timer = Timer::Transfer;
+    const PATIENCE_TIMER: Timer = Timer::Patience;
 
     fn node(&self) -> &Node<Journal> {
         &self.node

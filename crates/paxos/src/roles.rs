@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 impl Paxos {
     /// The first role, with what was recovered.
-    pub(crate) fn announce_start(&self, out: &mut Effects<Paxos>) {
+    pub(crate) fn announce_start(&mut self, out: &mut Effects<Paxos>) {
         self.announce(Role::Follower, Reason::Started, out);
     }
 
@@ -175,7 +175,7 @@ impl Paxos {
     }
 
     /// TH-1 and TH-2: the leader leads on, in a ballot above the one seen, which it was not promised.
-    pub(crate) fn announce_raised_ballot(&self, seen: Term, out: &mut Effects<Paxos>) {
+    pub(crate) fn announce_raised_ballot(&mut self, seen: Term, out: &mut Effects<Paxos>) {
         self.announce(self.role(), Reason::HigherTerm(NodeId(seen.node())), out);
     }
 

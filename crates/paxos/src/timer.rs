@@ -13,4 +13,6 @@ pub enum Timer {
     QuorumCheck,
     /// A hand-over took too long.
     Transfer,
+    /// What preferred members were handed and lost is long ago.
+    Patience,
 }

@@ -19,6 +19,7 @@ impl Leads for Raft {
     type Peer = Progress;
 
     const TRANSFER_TIMER: Timer = Timer::Transfer;
+    const PATIENCE_TIMER: Timer = Timer::Patience;
 
     fn node(&self) -> &Node {
         &self.node

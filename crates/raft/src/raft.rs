@@ -86,6 +86,7 @@ impl Protocol for Raft {
             Input::Timer(Timer::Heartbeat) => self.on_heartbeat_timer(out),
             Input::Timer(Timer::QuorumCheck) => self.on_quorum_check(out),
             Input::Timer(Timer::Transfer) => self.on_transfer_timer(out),
+            Input::Timer(Timer::Patience) => self.on_patience_timer(),
             Input::Link { peer, state: LinkState::Up } => self.on_link_up(peer, out),
             Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
             Input::Propose(proposals) => self.on_propose(proposals, out),
@@ -291,7 +292,7 @@ impl Raft {
 
     /// The disk does not answer: a leader gives way while its messages still do (ADR 31).
     fn on_disk_stalled(&mut self, out: &mut Effects<Raft>) {
-        self.node.on_disk_stalled(matches!(self.role_state, RoleState::Leader(_)));
+        self.node.is_disk_stalled = true;
         match self.role_state {
             RoleState::Leader(_) => self.hand_over_and_follow(Reason::DiskStalled, out),
             // Asked while the disk still answered; to win now would be to lead without being able to write.

@@ -21,7 +21,7 @@ use hustings_core::{Effects, Entry, NodeId, Promise, Reason, Record, RestsOn, Ro
 
 impl Raft {
     /// The first role, with what was recovered.
-    pub(crate) fn announce_start(&self, out: &mut Effects<Raft>) {
+    pub(crate) fn announce_start(&mut self, out: &mut Effects<Raft>) {
         self.announce(Role::Follower, Reason::Started, out);
     }
 

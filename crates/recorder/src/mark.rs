@@ -83,6 +83,8 @@ pub enum Mark {
     Membership {
         /// The voters from now on, by name.
         voters: Vec<String>,
+        /// Those of them that keep no state, by name; none in a recording of a build that did not say so.
+        witnesses: Vec<String>,
     },
     /// The process was told to stop.
     Stopping,
@@ -135,6 +137,8 @@ pub(crate) struct MarkShape {
     heard: Vec<Heard>,
     #[prost(string, optional, tag = "14")]
     leader: Option<String>,
+    #[prost(string, repeated, tag = "15")]
+    witnesses: Vec<String>,
 }
 
 const ROLES: [Role; 5] = [Role::Follower, Role::PreCandidate, Role::Candidate, Role::Synchronizing, Role::Leader];
@@ -172,7 +176,7 @@ impl From<&Mark> for MarkShape {
             Mark::Late { micros, waited_micros } => MarkShape { micros, waited_micros, ..of(7) },
             Mark::WallClock { micros } => MarkShape { step_micros: micros, ..of(8) },
             Mark::Asked { what } => MarkShape { text: what, ..of(9) },
-            Mark::Membership { voters } => MarkShape { names: voters, ..of(10) },
+            Mark::Membership { voters, witnesses } => MarkShape { names: voters, witnesses, ..of(10) },
             Mark::Stopping => of(11),
             Mark::Ended { why } => MarkShape { text: why, ..of(12) },
             Mark::Lost { count } => MarkShape { micros: count, ..of(13) },
@@ -204,7 +208,7 @@ impl TryFrom<MarkShape> for Mark {
             7 => Mark::Late { micros, waited_micros },
             8 => Mark::WallClock { micros: step_micros },
             9 => Mark::Asked { what: text },
-            10 => Mark::Membership { voters: names },
+            10 => Mark::Membership { voters: names, witnesses: shape.witnesses },
             11 => Mark::Stopping,
             12 => Mark::Ended { why: text },
             13 => Mark::Lost { count: micros },

@@ -230,7 +230,7 @@ fn missing(line: &Timeline<'_>) -> BTreeSet<String> {
     for seen in &line.seen {
         match seen.mark {
             Mark::Transition { heard, .. } => named.extend(heard.iter().map(|Heard { peer, .. }| peer.clone())),
-            Mark::Membership { voters } => named = voters.iter().cloned().collect(),
+            Mark::Membership { voters, .. } => named = voters.iter().cloned().collect(),
             _ => {}
         }
     }

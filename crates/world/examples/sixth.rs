@@ -167,6 +167,8 @@ pub enum Timer {
     Heartbeat,
     /// A hand-over took too long.
     Transfer,
+    /// What preferred members were handed and lost is long ago.
+    Patience,
 }
 
 /// It has no switches.
@@ -212,6 +214,7 @@ impl Protocol for Baton {
                 self.arm_heartbeat(out);
             }
             Input::Timer(Timer::Transfer) => self.on_transfer_timer(out),
+            Input::Timer(Timer::Patience) => self.on_patience_timer(),
             Input::Link { peer, state: LinkState::Up } => drop(self.node.links_down.remove(&peer)),
             Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
             Input::Propose(proposals) => self.on_propose(proposals, out),
@@ -479,6 +482,7 @@ impl Leads for Baton {
     type Peer = Progress;
 
     const TRANSFER_TIMER: Timer = Timer::Transfer;
+    const PATIENCE_TIMER: Timer = Timer::Patience;
 
     fn node(&self) -> &Node {
         &self.node

@@ -4,7 +4,7 @@ use crate::digested::{Digested, Service};
 use crate::machine::{Life, Machine};
 use crate::world::World;
 use hustings_core::options::Options as _;
-use hustings_core::{NodeId, Priority, Protocol, Role};
+use hustings_core::{Membership, NodeId, Priority, Protocol, Role};
 
 impl<P: Protocol, S: Service> World<P, S> {
     /// Members, in order of their ids.
@@ -133,14 +133,15 @@ impl<P: Protocol, S: Service> World<P, S> {
         let needed = quorums.promises(voters).max(quorums.accepts(voters));
         let running = newest.membership().all_voters().filter(|id| runs(*id) == Some(true)).count();
         let is_enough = newest.membership().verdict(runs) == Verdict::Won && running >= needed;
-        is_enough && (0..self.machines.len()).any(may_lead) && self.has_state_behind_tails(&counts)
+        is_enough && (0..self.machines.len()).any(may_lead) && self.has_state_behind_tails(newest.membership(), &counts)
     }
 
     /// Whether for each running witness of which this holds a running member has the state behind its tail: where the only one that
-    /// has it is away, nobody can serve (ADR 40).
-    fn has_state_behind_tails(&self, counts: impl Fn(usize) -> bool) -> bool {
+    /// has it is away, nobody can serve (ADR 40). A learner, or a member that was removed, may have it and cannot lead with it.
+    fn has_state_behind_tails(&self, membership: &Membership, counts: impl Fn(usize) -> bool) -> bool {
         let running = |is_witness: bool| {
-            let counted = self.machines.iter().enumerate().filter(|(at, _)| counts(*at));
+            let voters = self.machines.iter().enumerate().filter(|(_, machine)| membership.is_voter(machine.id));
+            let counted = voters.filter(|(at, _)| counts(*at));
             let replicas = counted.filter_map(|(_, machine)| machine.replica.as_ref());
             replicas.filter(move |replica| replica.is_witness() == is_witness)
         };

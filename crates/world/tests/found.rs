@@ -156,3 +156,20 @@ fn a_caretaker_hands_over_to_one_that_has_everything_before_it_has_settled() {
     play_all(include_str!("found/witness-leads-and-cannot-settle.txt"));
     play_all(include_str!("found/witness-leads-and-cannot-settle-five.txt"));
 }
+
+#[test]
+fn a_caretaker_gives_way_while_it_synchronizes() {
+    play_all(include_str!("found/witness-synchronizes-for-ever.txt"));
+    play_all(include_str!("found/witness-synchronizes-beside-the-sick.txt"));
+}
+
+#[test]
+fn of_two_equal_ledgers_the_one_with_a_state_is_pulled() {
+    play_all(include_str!("found/blazingmq-pulls-from-a-witness.txt"));
+}
+
+#[test]
+fn a_preferred_member_that_does_not_last_is_handed_leadership_less_and_less_often() {
+    play_all(include_str!("found/preferred-and-standing-still.txt"));
+    play_all(include_str!("found/preferred-and-crashing.txt"));
+}

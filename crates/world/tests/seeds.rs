@@ -83,33 +83,33 @@ where
 
 #[test]
 fn raft_survives_what_seeds_draw() {
-    storm::<Raft>(300, 5, "");
+    storm::<Raft>(150, 5, "");
 }
 
 #[test]
 fn gmt2000_survives_what_seeds_draw() {
-    storm::<Gmt2000>(300, 5, "");
+    storm::<Gmt2000>(150, 5, "");
 }
 
 #[test]
 fn blazingmq_survives_what_seeds_draw() {
-    storm::<BlazingMq>(300, 5, "partitions=3,placement=least-assigned");
+    storm::<BlazingMq>(150, 5, "partitions=3,placement=least-assigned");
 }
 
 #[test]
 fn zab_survives_what_seeds_draw() {
-    storm::<Zab>(300, 5, "");
+    storm::<Zab>(150, 5, "");
 }
 
 #[test]
 fn paxos_survives_what_seeds_draw() {
-    storm::<Paxos>(300, 5, "");
+    storm::<Paxos>(150, 5, "");
 }
 
 /// Four of five promise, and two accept: what a majority holds is not asked for.
 #[test]
 fn paxos_with_quorums_of_its_own_survives_what_seeds_draw() {
-    storm::<Paxos>(100, 5, "quorums=4/2");
+    storm::<Paxos>(60, 5, "quorums=4/2");
 }
 
 /// Goal: what is committed may be applied later, in slices, while everything else goes on: order, reads, snapshots and leases bear it.

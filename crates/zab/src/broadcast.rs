@@ -210,6 +210,7 @@ impl Zab {
         }
         self.confirm_reads(out);
         self.hand_over_as_caretaker(from, out);
+        self.give_way_unsettled(from, out);
     }
 
     /// A leader that no quorum answers resigns; and a follower that does not answer is

@@ -26,6 +26,7 @@ impl Leads for Zab {
     type Peer = Learner;
 
     const TRANSFER_TIMER: Timer = Timer::Transfer;
+    const PATIENCE_TIMER: Timer = Timer::Patience;
 
     fn node(&self) -> &Node {
         &self.node

@@ -18,7 +18,7 @@ use crate::learner::{Learner, Stage};
 use crate::message::Message;
 use crate::vote::{Standing, Vote};
 use crate::zab::{Following, Leading, Phase, RoleState, Timer, Zab};
-use hustings_core::leading::{Adopting, HandingOver, Leads, Office, Replicating};
+use hustings_core::leading::{Adopting, Leads, Office, Replicating};
 use hustings_core::{Effects, NodeId, Priority, Promise, Reason, Record, Term};
 use std::collections::BTreeMap;
 
@@ -52,7 +52,14 @@ impl Zab {
     /// leader, with the largest id, was elected again and again.
     pub(crate) fn hand_over_to(&mut self, successor: NodeId, because: Reason, out: &mut Effects<Zab>) {
         let from = self.role();
-        let is_equal = self.has_everything(successor);
+        let end = self.node.log.last().index;
+        // Also before this leader serves: a caretaker may never come to it.
+        let is_equal = match &self.role_state {
+            RoleState::Leading(leading) => {
+                leading.office.peers.get(&successor).is_some_and(|it| it.is_synced() && it.known.stored >= end)
+            }
+            _ => false,
+        };
         self.leave_role(out);
         self.announce(from, because, out);
         let own = self.own_vote();

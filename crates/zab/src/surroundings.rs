@@ -44,7 +44,7 @@ impl Zab {
 
     /// The disk does not answer: a leader gives way while its messages still do (ADR 31).
     pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<Zab>) {
-        self.node.on_disk_stalled(self.is_leading());
+        self.node.is_disk_stalled = true;
         if self.is_leading() {
             self.hand_over_and_follow(Reason::DiskStalled, out);
         } else {

@@ -21,9 +21,10 @@ use crate::laboratory::Defect;
 use crate::learner::Stage;
 use crate::message::Message;
 use crate::zab::{Phase, RoleState, Zab};
+use hustings_core::leading::{HandingOver, Leads};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn};
+use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn};
 
 impl Zab {
     // --- The leader. ---------------------------------------------------------------------------------------------
@@ -94,7 +95,10 @@ impl Zab {
         learner.on_stored(index);
         match leading.phase {
             Phase::Discovery => unreachable!("nobody is told before a quorum has promised"),
-            Phase::Synchronization => self.count_synced(out),
+            Phase::Synchronization => {
+                self.count_synced(out);
+                self.give_way_unsettled(from, out);
+            }
             Phase::Broadcast => {
                 self.tell_up_to_date(from, out);
                 self.on_progress(from, out);
@@ -109,6 +113,20 @@ impl Zab {
         if self.node.membership.verdict(|id| Some(is_synced(id))) == Verdict::Won && is_synced(self.node.me) {
             let by = self.node.membership.all_voters().filter(|id| is_synced(*id)).collect();
             self.become_leader(by, out);
+        }
+    }
+
+    /// `[OURS]` A caretaker that synchronises gives way to the first follower that has its history and may lead, before a quorum has it: for
+    /// that it may need one that lacks more than a witness can give, and the successor can.
+    pub(crate) fn give_way_unsettled(&mut self, to: NodeId, out: &mut Effects<Zab>) {
+        let RoleState::Leading(leading) = &self.role_state else { return };
+        let Some(learner) = leading.office.peers.get(&to).filter(|learner| learner.is_synced()) else { return };
+        let is_willing = learner.known.priority != Priority::Never && !self.node.links_down.contains(&to);
+        if leading.phase != Phase::Synchronization || !self.is_caretaker() || !is_willing || to == self.node.me {
+            return;
+        }
+        if self.node.membership.voters.contains(&to) {
+            self.tell_successor(to, Reason::Preferred(to), out);
         }
     }
 

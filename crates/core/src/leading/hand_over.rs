@@ -105,7 +105,6 @@ pub trait HandingOver: Leads {
         for learner in learners {
             self.promote_if_ready(learner, out);
         }
-        self.node_mut().patience.on_led_on();
         self.hand_over_to_preferred(out);
     }
 
@@ -125,6 +124,8 @@ pub trait HandingOver: Leads {
         if let Some(to) = node.membership.voters.iter().copied().find(|id| is_better(*id)) {
             if !node.has_defect(Defect::InsistsOnPreference) {
                 node.patience.on_handed_over(to);
+                let lasts = node.patience.lasts(node.timing.election_min);
+                out.set_timer(Self::PATIENCE_TIMER, lasts..=lasts);
                 // One that ends without its taking over must not be followed by another at the next check.
                 office.peers.get_mut(&to).into_iter().for_each(|peer| peer.as_mut().ready_checks = 0);
             }
@@ -132,12 +133,17 @@ pub trait HandingOver: Leads {
         }
     }
 
+    /// What preferred members were handed and lost is long ago.
+    fn on_patience_timer(&mut self) {
+        self.node_mut().patience.forget();
+    }
+
     /// A caretaker hands over to the first that has caught up, also where its own entries are not committed yet: for that it may need
     /// one that lacks more than it can give, and the successor can.
     fn hand_over_as_caretaker(&mut self, peer: NodeId, out: &mut Effects<Self>) {
         let (node, is_ready) = (self.node(), self.has_everything(peer));
         let Some(office) = self.office() else { return };
-        if !self.is_caretaker() || office.transfer.is_some() || !self.is_reigning() || !self.may_transfer() {
+        if !self.is_caretaker() || office.transfer.is_some() || !self.is_reigning() || !self.may_give_way() {
             return;
         }
         let is_willing = office.known(peer).is_some_and(|known| known.priority != Priority::Never);

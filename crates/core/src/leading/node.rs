@@ -166,8 +166,8 @@ impl<L: History> Node<L> {
     }
 
     /// The preference for or against this node as leader, as it counts now. A witness leads as a caretaker at most: it can give
-    /// entries to others, and no state (ADR 40). A preferred node whose disk stalls again and again while it leads is preferred no
-    /// more: it would be handed leadership as soon as its disk answers, and give it away at the next stall, for ever.
+    /// entries to others, and no state (ADR 40). A preferred node that loses leadership again and again is preferred no more for a while:
+    /// it would be handed leadership as soon as it answers, and lose it at the next stall of its disk or its machine, for ever.
     pub fn priority(&self) -> Priority {
         let is_suspended = self.patience.is_at_its_end() && !self.has_defect(Defect::InsistsOnPreference);
         match self.configured {
@@ -210,14 +210,6 @@ impl<L: History> Node<L> {
     /// Makes this node a caretaker: elected, it leads although it must never lead, since the others lack entries that it holds.
     pub fn take_care(&mut self) {
         self.is_caretaker = !self.has_defect(Defect::TakesNoCare);
-    }
-
-    /// Writes no longer become durable.
-    pub fn on_disk_stalled(&mut self, is_leading: bool) {
-        self.is_disk_stalled = true;
-        if is_leading {
-            self.patience.on_stalled_leading();
-        }
     }
 
     /// Whether these nodes are a quorum.
@@ -308,7 +300,6 @@ impl<L: History> Node<L> {
     /// A new leader is known: the requester of a hand-over hears whether it is the one.
     pub fn end_transfer<P: Protocol>(&mut self, out: &mut Effects<P>) {
         let Some(leader) = self.leader else { return };
-        self.patience.on_leader(leader);
         if let Some((to, ticket)) = self.transfer_ticket.take() {
             let outcome = if leader == to { Outcome::Done } else { Outcome::Refused(Refusal::TransferTimedOut) };
             out.reply(ticket, outcome);

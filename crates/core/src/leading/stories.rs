@@ -84,6 +84,7 @@ impl Leads for Regent {
     type Peer = Progress;
 
     const TRANSFER_TIMER: () = ();
+    const PATIENCE_TIMER: () = ();
 
     fn node(&self) -> &Node {
         &self.node

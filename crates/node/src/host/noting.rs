@@ -100,8 +100,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let voters = membership.everyone().filter(|id| membership.is_voter(*id));
         let voters: Vec<String> = voters.map(|id| membership.name_of(id)).collect();
         if voters != self.noting.voters {
+            let witnesses = membership.all_voters().filter(|id| membership.is_witness(*id));
+            let witnesses = witnesses.map(|id| membership.name_of(id)).collect();
             self.noting.voters.clone_from(&voters);
-            self.mark(|_| Mark::Membership { voters });
+            self.mark(|_| Mark::Membership { voters, witnesses });
         }
     }
 

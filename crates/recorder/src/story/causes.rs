@@ -78,6 +78,11 @@ pub enum Cause {
         /// Name of that member.
         who: String,
     },
+    /// The leader was a witness, and another member has all that it alone held.
+    Caretaker {
+        /// Name of that member.
+        who: String,
+    },
     /// The notes do not explain it.
     Unknown {
         /// The reason that the new leader gave when it began.
@@ -102,6 +107,7 @@ impl Cause {
             Cause::Silent { .. } => "silent",
             Cause::Removed => "removed",
             Cause::Preferred { .. } => "preferred",
+            Cause::Caretaker { .. } => "caretaker",
             Cause::Unknown { .. } => "unknown",
         }
     }
@@ -238,13 +244,17 @@ impl Case<'_, '_> {
     fn removal(&self) -> Option<Cause> {
         let leader = &self.before.leader;
         let is_out = self.step_down_because().is_some_and(|because| because.contains("no longer a voter"));
-        let memberships = self.line.seen.iter().filter(|seen| seen.at <= self.after.since_micros);
-        let voters = memberships.rev().find_map(|seen| match seen.mark {
-            Mark::Membership { voters } => Some(voters),
-            _ => None,
-        });
-        let was_removed = voters.is_some_and(|voters| !voters.is_empty() && !voters.contains(leader));
+        let was_removed = self.membership().is_some_and(|(voters, _)| !voters.is_empty() && !voters.contains(leader));
         (is_out || was_removed).then_some(Cause::Removed)
+    }
+
+    /// The voters and the witnesses among them, as they were last noted before the new reign.
+    fn membership(&self) -> Option<(&[String], &[String])> {
+        let memberships = self.line.seen.iter().filter(|seen| seen.at <= self.after.since_micros);
+        memberships.rev().find_map(|seen| match seen.mark {
+            Mark::Membership { voters, witnesses } => Some((&voters[..], &witnesses[..])),
+            _ => None,
+        })
     }
 
     fn failure(&self) -> Option<Cause> {
@@ -381,8 +391,8 @@ impl Case<'_, '_> {
         self.silence().map(|(at, silence)| at.saturating_sub(silence).max(self.before.since_micros))
     }
 
-    /// The old leader handed over, and nobody had asked it to: it does so for a member that is preferred to it. It says so itself,
-    /// or the new leader does.
+    /// The old leader handed over, and nobody had asked it to: it does so for a member that is preferred to it, or as a caretaker. It
+    /// says so itself, or the new leader does.
     fn preference(&self) -> Option<Cause> {
         let hands_over = format!("{} hands over", self.before.leader);
         let from = self.before.since_micros.max(self.after.since_micros.saturating_sub(TOGETHER_MICROS));
@@ -392,7 +402,9 @@ impl Case<'_, '_> {
             _ => false,
         });
         let is_said = self.step_down_because().is_some_and(|because| because.contains("is preferred"));
-        (is_said || is_handed).then(|| Cause::Preferred { who: self.after.leader.clone() })
+        let who = self.after.leader.clone();
+        let is_witness = self.membership().is_some_and(|(_, witnesses)| witnesses.contains(&self.before.leader));
+        (is_said || is_handed).then_some(if is_witness { Cause::Caretaker { who } } else { Cause::Preferred { who } })
     }
 
     /// Time of the new leader's election: before it leads it may have to learn.

@@ -115,6 +115,9 @@ fn decisive(cause: &Cause, before: &Reign, after: &Reign) -> String {
         ),
         Cause::Removed => ", when it was removed from the voters".to_owned(),
         Cause::Preferred { who } => format!(", when it gave way to {who}, which is preferred to it"),
+        Cause::Caretaker { who } => format!(
+            ", when {who} had all that it held: it is a witness, which leads as a caretaker for no longer than that"
+        ),
         Cause::Unknown { .. } => {
             format!("; what was noted does not say why it ended, {} only says: {}", after.leader, after.because)
         }
@@ -137,6 +140,7 @@ fn circumstance(cause: &Cause, before: &Reign) -> String {
         Cause::Cut { deaf, .. } | Cause::Silent { deaf, .. } => format!("{deaf} did not hear {leader}."),
         Cause::Removed => format!("{leader} had been removed from the voters."),
         Cause::Preferred { who } => format!("{who} is preferred."),
+        Cause::Caretaker { who } => format!("{leader} is a witness and gave way to {who}."),
         Cause::Unknown { because } => format!("It said: {because}."),
     }
 }
@@ -165,7 +169,10 @@ pub(crate) fn of_mark(mark: &Mark) -> String {
             format!("its wall clock was set {way} by {}", lasting(micros.unsigned_abs()))
         }
         Mark::Asked { what } => format!("is asked {what}"),
-        Mark::Membership { voters } => format!("the voters are {}", listed(voters)),
+        Mark::Membership { voters, witnesses } if witnesses.is_empty() => format!("the voters are {}", listed(voters)),
+        Mark::Membership { voters, witnesses } => {
+            format!("the voters are {}; without a state {}", listed(voters), listed(witnesses))
+        }
         Mark::Stopping => "is told to stop".to_owned(),
         Mark::Ended { why } => format!("ends itself: {why}"),
         Mark::Lost { .. } => "could not note everything".to_owned(),

@@ -91,6 +91,11 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
     // Facts about the cluster are for its users; whether this member is well, for everybody, as in etcd.
     let (mut caller, mut alarms) = (Caller::anybody(), Vec::new());
     let tells = matches!(path, "/v1/leader" | "/v1/status") && services.is_witness();
+    if path == "/v1/recording" && services.is_witness() {
+        return refuse(&Status::unavailable(
+            "this member is a witness and does not know who may read its recording: read it on its machine, with `hustings why --ring` and its data directory",
+        ));
+    }
     if (path.starts_with("/v1/") || path.starts_with("/debug/")) && !tells {
         let admitted = async {
             let caller = own::admit(services, &head, Learner::Serves).await?;

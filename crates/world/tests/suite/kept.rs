@@ -1,7 +1,8 @@
 //! Runs that are kept because it took long to find them: [`Run`].
 //!
 //! `HUSTINGS_CONVICTIONS=write cargo test -p hustings-world --test stories defects` plays none of them, looks for every defect anew,
-//! and keeps the run of each that took a second or more. A run says what it does and not whom it convicts: after a change of the
+//! and keeps the run of each that took a second or more; `mend` instead of `write` does so for those whose run convicts nobody any
+//! more, or that have none. A run says what it does and not whom it convicts: after a change of the
 //! members' behaviour it may convict nobody any more. Then the defect is looked for, as if nothing had been kept.
 
 use super::Conviction;
@@ -14,6 +15,7 @@ const LONG: Duration = Duration::from_secs(1);
 /// The run that convicted a defect when it was last looked for.
 pub struct Run {
     path: PathBuf,
+    is_played: bool,
     is_written: bool,
 }
 
@@ -21,13 +23,14 @@ impl Run {
     /// The run of this defect, if one is kept.
     pub fn of(protocol: &str, defect: &str) -> Run {
         let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/defects/kept");
-        let is_written = std::env::var("HUSTINGS_CONVICTIONS").is_ok_and(|word| word == "write");
-        Run { path: folder.join(format!("{protocol}-{defect}.txt")), is_written }
+        let word = std::env::var("HUSTINGS_CONVICTIONS").unwrap_or_default();
+        let (is_played, is_written) = (word != "write", ["write", "mend"].contains(&&*word));
+        Run { path: folder.join(format!("{protocol}-{defect}.txt")), is_played, is_written }
     }
 
     /// Plays it: the conviction, if it still is one.
     pub fn played(&self, play: impl FnOnce(&str) -> Option<String>) -> Option<Conviction> {
-        if self.is_written {
+        if !self.is_played {
             return None;
         }
         let text = std::fs::read_to_string(&self.path).ok()?;
