@@ -26,6 +26,7 @@ mod descriptors;
 mod elect;
 mod environment;
 mod examples;
+mod hints;
 mod http;
 mod huge_pages;
 mod inspect;
@@ -117,7 +118,7 @@ fn main() -> ExitCode {
                 let _ = error.print();
                 std::process::exit(Code::BadArguments.number().into());
             }
-            error.exit()
+            hints::hinted(error).exit()
         });
     let refused = environment::check(&matches);
     let result = match matches.subcommand() {

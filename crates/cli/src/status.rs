@@ -14,7 +14,7 @@
 //! learner, witness, caretaker (a witness that leads for a moment), candidate, pre-candidate, synchronizing or unreachable; `lag` is how many entries a member has yet to apply of what the
 //! furthest one knows to be committed.
 
-use crate::client::connect;
+use crate::client::log_in;
 use crate::exit::{Code, Exit};
 use crate::http;
 use crate::output::{
@@ -117,12 +117,7 @@ struct Cluster {
 
 /// Asks those named, then those that they know.
 async fn look(matches: &ArgMatches) -> Result<Cluster> {
-    // With users a member tells nothing to strangers; the token counts from here on. Without any, nobody need answer.
-    if let Err(error) = connect(matches).await
-        && error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed)
-    {
-        return Err(error);
-    }
+    log_in(matches).await?;
     let tls = options_of(matches)?.tls;
     let (asked, timeout) = (endpoints_of(matches), timeout_of(matches));
     let mut answers = ask(&asked, tls.as_ref(), timeout).await;

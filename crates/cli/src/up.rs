@@ -218,7 +218,8 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
     }
     let endpoints: Vec<&str> = seats.iter().map(|seat| seat.client.trim_start_matches("http://")).collect();
     let tls = form.certificates.as_ref().map(|tls| format!(" {}", tls.of_client())).unwrap_or_default();
-    tell!("try   etcdctl --endpoints {}{tls} put greeting hello", endpoints.join(","));
+    // The variable and not the flag: etcdctl refuses the two together, and its pages export it.
+    tell!("try   ETCDCTL_ENDPOINTS={} etcdctl{tls} put greeting hello", endpoints.join(","));
     tell!("look  {}", seats[0].client);
     tell!("stop  Ctrl-C\n");
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

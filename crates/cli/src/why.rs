@@ -2,7 +2,7 @@
 //!
 //! Shape of `-o json`: see `docs/json.md`, kinds `Why` and `Tenure`.
 
-use crate::client::connect;
+use crate::client::log_in;
 use crate::elect::{store_arguments, verbs};
 use crate::exit::{Code, Exit};
 use crate::http;
@@ -119,12 +119,7 @@ impl Fetched {
 
 /// Asks those named, and those that they know, for what they noted.
 pub(crate) async fn fetch(matches: &ArgMatches) -> Result<Fetched> {
-    // With users a member tells nothing to strangers; the token counts from here on. Without any, nobody need answer.
-    if let Err(error) = connect(matches).await
-        && error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed)
-    {
-        return Err(error);
-    }
+    log_in(matches).await?;
     let (tls, timeout) = (options_of(matches)?.tls, timeout_of(matches));
     let mut endpoints = endpoints_of(matches);
     let mut names = BTreeSet::new();

@@ -77,6 +77,24 @@ fn a_wrong_setting_is_named_with_its_remedy() {
 }
 
 #[test]
+fn words_of_other_tools_are_answered_with_ours() {
+    for (typed, ours) in [
+        (&["version"][..], "`hustings --version`"),
+        (&["delete", "key"], "`hustings del`"),
+        (&["move-leader", "n1"], "`hustings transfer MEMBER`"),
+        (&["endpoint", "health"], "`hustings status`"),
+        (&["get", "key", "-w", "json"], "`-o json`"),
+        (&["status", "-w", "json"], "`-o json`"),
+    ] {
+        let ended = hustings(typed);
+        assert!(ended.code == Some(2) && ended.stderr.contains(ours), "{typed:?}: {ended:?}");
+        assert!(!ended.stderr.contains("similar"), "one tip is enough: {ended:?}");
+    }
+    let ended = hustings(&["statsu"]);
+    assert!(ended.stderr.contains("a similar subcommand exists: 'status'"), "{ended:?}");
+}
+
+#[test]
 fn a_port_in_use_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");

@@ -187,6 +187,14 @@ async fn whoever_speaks_no_tls_is_answered_as_etcd_answers() {
 
 /// Goal: with `--client-cert-auth` the certificate that `up` makes for root is of use. Method: what `up` says to try works; without
 /// the certificate nobody is let in; and once users count it is the user root, which no password was given for.
+/// What `up` says to try, done: a variable of the environment, and a command line.
+fn tried(line: &str) -> Ended {
+    let mut words = line.split_whitespace().skip(1);
+    let variable = words.next().and_then(|word| word.split_once('=')).expect("a variable");
+    assert_eq!(words.next(), Some("etcdctl"), "{line}");
+    run(etcdctl().env(variable.0, variable.1).args(words))
+}
+
 #[tokio::test]
 async fn the_certificate_of_root_lets_in_and_is_the_user_root() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -196,10 +204,9 @@ async fn the_certificate_of_root_lets_in_and_is_the_user_root() {
     assert!(said.contains("give --tls"), "{said}");
     // Nothing was founded.
     let mut up = Running::start(Command::new(HUSTINGS).args(arguments).arg(directory.path()).arg("--tls"));
-    let line = up.line_with("try   etcdctl");
-    let words: Vec<&str> = line.split_whitespace().skip(2).collect();
+    let line = up.line_with("try   ");
     up.line_with("→ Leader");
-    assert_eq!(run(etcdctl().args(&words)).ok().trim(), "OK", "what it says to try works");
+    assert_eq!(tried(&line).ok().trim(), "OK", "what it says to try works");
     let path = |name: &str| text(&directory.path().join("tls").join(name)).to_owned();
     let endpoint = format!("https://127.0.0.1:{base}");
     let believing = ["--cacert".to_owned(), path("ca.crt")];
@@ -226,10 +233,9 @@ async fn one_command_gives_a_cluster_in_tls_and_elections_stand_on_it() {
     let mut command = Command::new(HUSTINGS);
     command.args(["up", "--tls", "--base-port", &base.to_string(), "--data-dir"]).arg(directory.path());
     let mut up = Running::start(&mut command);
-    let line = up.line_with("try   etcdctl");
-    let words: Vec<&str> = line.split_whitespace().skip(2).collect();
+    let line = up.line_with("try   ");
     up.line_with("→ Leader");
-    assert_eq!(run(etcdctl().args(words)).ok().trim(), "OK", "what it says to try works");
+    assert_eq!(tried(&line).ok().trim(), "OK", "what it says to try works");
     let ca = directory.path().join("tls/ca.crt");
     let mode = |name: &str| {
         let path = directory.path().join("tls").join(name);
