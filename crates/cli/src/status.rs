@@ -289,6 +289,11 @@ impl Cluster {
                     "{name}: it leads as a caretaker and accepts nothing: it is a witness, and the others lack entries of which it has the last; start the member that has them all"
                 ));
             }
+            if row["preference_suspended"] == true {
+                warnings.push(format!(
+                    "{name}: it is preferred as leader no more for a while, because it lost leadership twice, asked by nobody"
+                ));
+            }
             if row["disk"] == "stalled" {
                 warnings.push(format!("{name}: its disk does not answer"));
             }

@@ -226,3 +226,35 @@ async fn status_shows_who_is_primary_of_which_partition() {
     .expect("it is replaced");
     assert_eq!(after["lease"].as_u64(), Some(lease + 1), "{after}");
 }
+
+/// Goal: who waits for a preferred member to lead again is told why it does not. Method: it stands still twice while it leads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_preferred_member_that_does_not_last_is_named() {
+    let mut cluster = Cluster::prepare(program(), 3).expect("ports are free");
+    for (position, priority) in [(0, "preferred"), (1, "normal"), (2, "normal")] {
+        cluster.start_node_with(position, &["--priority", priority]).expect("it starts");
+    }
+    let endpoints = cluster.endpoints().join(",");
+    let is_named = || {
+        let shown = hustings(&["status", "--endpoints", &endpoints]);
+        shown.stdout.contains("n1: it is preferred as leader no more for a while")
+            || shown.stderr.contains("n1: it is preferred as leader no more for a while")
+    };
+    for _ in 0..2 {
+        wait_for("the preferred member to lead", async || (cluster.leader().await.ok()? == 0).then_some(()))
+            .await
+            .expect("it is handed leadership");
+        assert!(!is_named(), "once is none too many");
+        let preferred = cluster.nodes[0].process.as_ref().expect("it runs");
+        preferred.pause().expect("it stands still");
+        let others = [cluster.nodes[1].client.clone(), cluster.nodes[2].client.clone()].join(",");
+        wait_for("another one to lead", async || {
+            hustings(&["put", "key", "value", "--timeout", "1s", "--endpoints", &others]).code.filter(|code| *code == 0)
+        })
+        .await
+        .expect("one is elected");
+        preferred.resume().expect("it goes on");
+    }
+    wait_for("it to be named", async || is_named().then_some(())).await.expect("whoever asks is told");
+    wait_for_line(&cluster.nodes[0].log, "this member is preferred as leader no more for a while").await;
+}

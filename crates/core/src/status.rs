@@ -46,6 +46,8 @@ pub struct Status {
     pub commit: u64,
     /// The first index that its log in memory still holds.
     pub first_index: u64,
+    /// Whether it is preferred as leader no more for a while, because it lost leadership again and again.
+    pub is_suspended: bool,
     /// The membership in force at this node.
     pub membership: Arc<Membership>,
 }

@@ -76,6 +76,8 @@ pub struct NodeStatus {
     pub membership: Arc<Membership>,
     /// Whether its disk answers.
     pub is_disk_healthy: bool,
+    /// Whether it is preferred as leader no more for a while, because it lost leadership again and again.
+    pub is_suspended: bool,
     /// Version of the rules by which it applies entries.
     pub version: ApplyVersion,
     /// Told by the leader: members whose state differed from that of most when states were last compared; `NodeId(0)` when nobody
@@ -380,6 +382,7 @@ mod tests {
             applied: Lsn::default(),
             membership: Arc::new(Membership::default()),
             is_disk_healthy: true,
+            is_suspended: false,
             version: ApplyVersion::FIRST,
             differing: BTreeSet::new(),
             compared_at: 0,

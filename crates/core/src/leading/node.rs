@@ -142,6 +142,7 @@ impl<L: History> Node<L> {
             last: self.log.last(),
             commit: self.commit,
             first_index: self.log.base().index + 1,
+            is_suspended: self.is_suspended(),
             membership: self.membership.clone(),
         }
     }
@@ -169,12 +170,17 @@ impl<L: History> Node<L> {
     /// entries to others, and no state (ADR 40). A preferred node that loses leadership again and again is preferred no more for a while:
     /// it would be handed leadership as soon as it answers, and lose it at the next stall of its disk or its machine, for ever.
     pub fn priority(&self) -> Priority {
-        let is_suspended = self.patience.is_at_its_end() && !self.has_defect(Defect::InsistsOnPreference);
         match self.configured {
             _ if self.membership.is_witness(self.me) => Priority::Never,
-            Priority::Preferred if is_suspended => Priority::Normal,
+            Priority::Preferred if self.is_suspended() => Priority::Normal,
             configured => configured,
         }
+    }
+
+    /// Whether this node, preferred by its operator, is preferred no more for a while.
+    fn is_suspended(&self) -> bool {
+        let is_preferred = self.configured == Priority::Preferred && !self.membership.is_witness(self.me);
+        is_preferred && self.patience.is_at_its_end() && !self.has_defect(Defect::InsistsOnPreference)
     }
 
     /// Whether this node may lead (RV-1): a voter, willing, able to write, with a complete state machine.

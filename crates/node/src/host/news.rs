@@ -90,6 +90,22 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let _ = self.wiring.happenings.send(Happening { at: SystemTime::now(), transition });
     }
 
+    /// A member that is preferred by its operator is so no more for a while, or is again.
+    pub(super) fn tell_preference(&self, is_suspended: bool) {
+        if self.wiring.status.borrow().is_suspended == is_suspended {
+            return;
+        }
+        let node = self.own_name();
+        if is_suspended {
+            tracing::warn!(
+                node,
+                "this member is preferred as leader no more for a while: it lost leadership twice, asked by nobody; look at its disk, its machine and its links"
+            );
+        } else {
+            tracing::info!(node, "this member is preferred as leader again");
+        }
+    }
+
     /// This node's name; its id while it has no name.
     pub(super) fn own_name(&self) -> String {
         self.replica.membership().name_of(self.replica.me())

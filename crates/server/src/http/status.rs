@@ -36,6 +36,7 @@ impl<B: Backend> Services<B> {
             "compared_at": status.compared_at,
             "differing": status.differing.iter().map(|id| name_of(*id)).collect::<Vec<_>>(),
             "disk": if status.is_disk_healthy { "ok" } else { "stalled" },
+            "preference_suspended": status.is_suspended,
             "healthy": status.leader.is_some() && status.is_disk_healthy && alarms.is_empty(),
             "alarms": alarms.iter().map(|alarm| json!({
                 "member": name_of(NodeId(alarm.member)),
