@@ -245,15 +245,14 @@ async fn a_preferred_member_that_does_not_last_is_named() {
             .await
             .expect("it is handed leadership");
         assert!(!is_named(), "once is none too many");
-        let preferred = cluster.nodes[0].process.as_ref().expect("it runs");
-        preferred.pause().expect("it stands still");
+        cluster.nodes[0].pause().expect("it stands still");
         let others = [cluster.nodes[1].client.clone(), cluster.nodes[2].client.clone()].join(",");
         wait_for("another one to lead", async || {
             hustings(&["put", "key", "value", "--timeout", "1s", "--endpoints", &others]).code.filter(|code| *code == 0)
         })
         .await
         .expect("one is elected");
-        preferred.resume().expect("it goes on");
+        cluster.nodes[0].resume().expect("it goes on");
     }
     wait_for("it to be named", async || is_named().then_some(())).await.expect("whoever asks is told");
     wait_for_line(&cluster.nodes[0].log, "this member is preferred as leader no more for a while").await;

@@ -22,6 +22,7 @@ fn committed_by(quorums: Quorums, holders: u64) -> Result<(), Violation> {
         last: END,
         commit: 1,
         first_index: 1,
+        is_suspended: false,
         membership,
     };
     chronicle.on_status(NodeId(1), &status, None)

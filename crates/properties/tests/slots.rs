@@ -33,6 +33,7 @@ fn told(slots: Slots, writes: [(u64, &'static str); 3]) -> Option<String> {
             last: Lsn::new(term, 1),
             commit: 1,
             first_index: 1,
+            is_suspended: false,
             membership: Arc::new(Membership::of_voters((1..=3).map(NodeId))),
         };
         if let Err(violation) = chronicle.on_status(node, &status, None) {

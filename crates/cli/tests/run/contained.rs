@@ -1,7 +1,7 @@
 //! Whatever a command has started ends with its leadership: by inheritance, by control group, by namespace.
 
 use crate::story::{Story, TTL, is_alive};
-use crate::support::{self, Running, signal_pid};
+use crate::support::{self, HUSTINGS, Running, signal_pid};
 use hustings_testbed::wait_for;
 use rustix::process::Signal;
 use std::path::PathBuf;

@@ -11,13 +11,11 @@ use hustings_recorder::{Mark, Note, NoteKind, Recording};
 use hustings_testbed::{Program, wait_for};
 use scene::{Scene, sentence};
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::SystemTime;
-use support::{HUSTINGS, program, run};
+use support::{HUSTINGS, run};
 
 // Every protocol sees a kill, a pause and a cut; each of the others is staged under two of them at least.
 
