@@ -173,3 +173,8 @@ fn a_preferred_member_that_does_not_last_is_handed_leadership_less_and_less_ofte
     play_all(include_str!("found/preferred-and-standing-still.txt"));
     play_all(include_str!("found/preferred-and-crashing.txt"));
 }
+
+#[test]
+fn a_preferred_member_that_is_asked_away_again_and_again_stays_preferred() {
+    play_all(include_str!("found/preferred-and-asked-away.txt"));
+}
