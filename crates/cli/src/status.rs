@@ -259,7 +259,7 @@ impl Cluster {
     /// # Errors
     /// Names the first member that is not there yet, and what it lacks.
     fn is_settled(&self, goal: Option<u64>) -> Result<(), String> {
-        if let Some(warning) = self.warnings().into_iter().next() {
+        if let Some(warning) = self.ailments().into_iter().next() {
             return Err(warning);
         }
         let Some(leader) = self.leader() else { return Err(self.summary()) };
@@ -278,6 +278,16 @@ impl Cluster {
 
     /// Warnings about the cluster by name, each with its cause.
     fn warnings(&self) -> Vec<String> {
+        let suspended = self.members.iter().filter(|row| row["preference_suspended"] == true);
+        let notes = suspended.map(|row| {
+            let name = text(row, "name");
+            format!("{name}: it is preferred as leader no more for a while, because it lost leadership twice, asked by nobody")
+        });
+        self.ailments().into_iter().chain(notes).collect()
+    }
+
+    /// What an operator has to mend; whoever waits for a cluster waits for the end of that.
+    fn ailments(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for row in &self.members {
             let name = row["name"].as_str().or(row["endpoint"].as_str()).unwrap_or("a member");
@@ -287,11 +297,6 @@ impl Cluster {
             if row["role"] == "caretaker" {
                 warnings.push(format!(
                     "{name}: it leads as a caretaker and accepts nothing: it is a witness, and the others lack entries of which it has the last; start the member that has them all"
-                ));
-            }
-            if row["preference_suspended"] == true {
-                warnings.push(format!(
-                    "{name}: it is preferred as leader no more for a while, because it lost leadership twice, asked by nobody"
                 ));
             }
             if row["disk"] == "stalled" {

@@ -14,8 +14,6 @@ fn serve(data: &Path, protocol: &str) -> Ended {
     let url = || format!("http://127.0.0.1:{}", free_port().expect("a port is free"));
     let mut command = Command::new(HUSTINGS);
     command.args(["serve", "--log-format", "json", "--name", "n1", "--protocol", protocol, "--data-dir"]).arg(data);
-    // A directory that a member has begun in is asked for its protocol, and nobody for founders any more: the list is another one's.
-    command.args(["--initial-cluster", "somebody=http://127.0.0.1:1"]);
     run(command.args(["--listen-client-urls", &url(), "--listen-peer-urls", &url()]))
 }
 

@@ -9,7 +9,7 @@ use hustings_server::Compaction;
 use hustings_server::Jwt;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The settings of a node, all values checked.
@@ -99,7 +99,7 @@ impl Settings {
             return self.bad("join-token", why);
         }
         let member = Member { name, peer_urls, client_urls, incarnation, ..Member::default() };
-        let founders = self.founders(&member, &data_dir)?;
+        let founders = self.founders(&member)?;
         let jwt = match self.text("auth-token").split_once(',') {
             None if self.text("auth-token") == "simple" => None,
             Some(("jwt", rest)) => Some(Jwt::of_setting(rest).or_else(|error| self.bad("auth-token", error))?),
@@ -313,15 +313,13 @@ impl Settings {
         }
     }
 
-    /// The founding members. A member that has begun knows the others by itself: what is said of them then is not asked for its name.
-    fn founders(&self, me: &Member, data_dir: &Path) -> Result<Vec<Member>> {
+    fn founders(&self, me: &Member) -> Result<Vec<Member>> {
         let text = self.text("initial-cluster");
         if text.is_empty() {
             return Ok(vec![me.clone()]);
         }
         let founders = founders_in(text).or_else(|remedy| self.bad("initial-cluster", remedy))?;
-        let has_begun = || hustings_wal::peek(data_dir).is_ok_and(|known| known.is_some());
-        if !founders.contains_key(&me.name) && !has_begun() {
+        if !founders.contains_key(&me.name) {
             return self.bad("initial-cluster", format!("this member's name, {:?}, is not among them", me.name));
         }
         Ok(founders.into_values().collect())

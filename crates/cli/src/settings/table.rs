@@ -45,7 +45,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "initial-cluster",
         "",
-        "Founding members, name=url,...; read at the first start only [default: this member alone]",
+        "Founding members, name=url,..., this one among them; who they are is read at the first start only [default: this member alone]",
     ),
     setting("initial-cluster-state", "new", "new: found a cluster; existing: join one that has added this member"),
     setting("join-token", "", "What `member add` printed for this member: it counts once"),
