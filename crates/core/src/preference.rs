@@ -17,7 +17,7 @@ const LOSSES_MAX: u32 = 2;
 /// Election timeouts after which all that is forgotten.
 const FORGOTTEN_AFTER: u32 = READY_CHECKS << DOUBLINGS_MAX;
 
-/// Each time that this member was preferred no more doubles that, so often: in the end an hour.
+/// Each time that this member was preferred no more doubles that, so often: in the end half an hour as members are set up.
 const SUSPENSIONS_MAX: u32 = 4;
 
 /// The hand-overs to preferred members, in this life; and whether this member, preferred itself, can bear it.
