@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use hustings_tls::{Connector, Trust};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 use crate::client::tls as tls_of;
 
@@ -77,6 +78,15 @@ fn not_in_tls(error: io::Error) -> io::Error {
             io::Error::new(error.kind(), why)
         }
         _ => error,
+    }
+}
+
+/// The error of a request over HTTP, or that of its connection if this one ended first: of such a request hyper says only that it
+/// was cancelled, and a certificate that is refused ends the connection before anything is asked.
+pub async fn first_error(asked: hyper::Error, connection: JoinHandle<hyper::Result<()>>) -> hyper::Error {
+    match asked.is_canceled() {
+        true => connection.await.ok().and_then(Result::err).unwrap_or(asked),
+        false => asked,
     }
 }
 

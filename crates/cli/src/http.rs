@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hustings_api::EtcdError;
-use hustings_api::dial::{authority_of, dial};
+use hustings_api::dial::{authority_of, dial, first_error};
 use hustings_tls::Connector;
 use hyper::StatusCode;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
@@ -85,12 +85,15 @@ async fn send(
     let stream = dial(endpoint, tls).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // It ends with the sender.
-    tokio::spawn(connection);
+    let connection = tokio::spawn(connection);
     let mut request = request.header(HOST, authority_of(endpoint));
     if let Some(token) = credentials::token() {
         request = request.header(AUTHORIZATION, token);
     }
-    let answer = sender.send_request(request.body(Full::new(body))?).await?;
+    let answer = match sender.send_request(request.body(Full::new(body))?).await {
+        Ok(answer) => answer,
+        Err(error) => return Err(first_error(error, connection).await.into()),
+    };
     let status = answer.status();
     let body = Limited::new(answer.into_body(), bytes_max).collect().await;
     let body = body.map_err(|error| anyhow!("the answer is cut off or too long: {error}"))?.to_bytes();

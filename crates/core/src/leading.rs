@@ -42,7 +42,7 @@ pub use progress::{Pace, Portion, Progress, Window};
 pub use reads::{Reading, Reads};
 
 use crate::{
-    Effects, Membership, MembershipChange, MembershipError, NodeId, Priority, Protocol, Reason, Role, Status, Ticket,
+    Effects, Membership, MembershipChange, MembershipError, NodeId, Patience, Priority, Protocol, Reason, Role, Status, Ticket,
     Transition,
 };
 
@@ -69,7 +69,7 @@ pub trait Leads: Protocol {
 
     /// The timer that ends a hand-over.
     const TRANSFER_TIMER: Self::Timer;
-    /// The timer that ends [`Patience`](crate::preference::Patience) with preferred members, and what makes it necessary.
+    /// The timer by which [`Patience`](crate::preference::Patience) with preferred members forgets.
     const PATIENCE_TIMER: Self::Timer;
 
     // --- Where things are. ---------------------------------------------------------------------------------------
@@ -194,13 +194,18 @@ pub trait Leads: Protocol {
     fn announce(&mut self, from: Role, because: Reason, out: &mut Effects<Self>) {
         let Status { role: to, term, leader, last: lsn, .. } = self.status();
         if from == Role::Leader && to != Role::Leader {
-            self.on_lost_leadership(&because, out);
+            self.on_lost_leadership(&because);
+        }
+        match leader {
+            Some(leader) if leader == self.node().me => self.node_mut().patience.on_leads(),
+            Some(_) => self.remember(Patience::on_other_leads, out),
+            None => {}
         }
         out.announce(Transition { node: self.node().me, from, to, term, leader, lsn, because });
     }
 
-    /// This node leads no more. A preferred one remembers it, unless that was an operator's wish or its history's end.
-    fn on_lost_leadership(&mut self, because: &Reason, out: &mut Effects<Self>) {
+    /// This node leads no more. A preferred one notes it, unless that was an operator's wish or its history's end.
+    fn on_lost_leadership(&mut self, because: &Reason) {
         let is_lost = matches!(
             because,
             Reason::HigherTerm(_) | Reason::LeaderHeard(_) | Reason::QuorumLost(_) | Reason::DiskStalled
@@ -208,8 +213,22 @@ pub trait Leads: Protocol {
         let node = self.node_mut();
         if is_lost && node.transfer_ticket.is_none() && node.priority() == Priority::Preferred {
             node.patience.on_lost();
-            let lasts = node.patience.lasts(node.timing.election_min);
-            out.set_timer(Self::PATIENCE_TIMER, lasts..=lasts);
         }
+    }
+
+    /// Something happened that is remembered of preferred members; as long as there is such a thing, steps of it are forgotten.
+    fn remember(&mut self, happened: impl FnOnce(&mut Patience), out: &mut Effects<Self>) {
+        let node = self.node_mut();
+        let is_forgetting = node.patience.remembers();
+        happened(&mut node.patience);
+        if !is_forgetting && node.patience.remembers() {
+            self.begin_period(out);
+        }
+    }
+
+    /// A step of what is remembered of preferred members is forgotten at the end of this.
+    fn begin_period(&mut self, out: &mut Effects<Self>) {
+        let period = Patience::period(self.node().timing.election_min);
+        out.set_timer(Self::PATIENCE_TIMER, period..=period);
     }
 }

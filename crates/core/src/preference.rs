@@ -11,26 +11,40 @@ const READY_CHECKS: u32 = 4;
 /// Each hand-over to it doubles that, so often: in the end 1,024 election timeouts between two, some four minutes as members are set up.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// So often a preferred member may lose the leadership that nobody asked it to give, before it is preferred no more.
-const LOSSES_MAX: u32 = 2;
+/// Election timeouts after which a step of what is remembered is forgotten: the longest wait for a hand-over.
+const PERIOD: u32 = READY_CHECKS << DOUBLINGS_MAX;
 
-/// Election timeouts after which all that is forgotten.
-const FORGOTTEN_AFTER: u32 = READY_CHECKS << DOUBLINGS_MAX;
+/// Periods in which a hand-over, or a lost leadership, is forgotten. One alone would let a member that never lasts have its next
+/// hand-over sooner each time that the longest wait is over.
+const STEPS: u32 = 2;
 
-/// Each time that this member was preferred no more doubles that, so often: in the end half an hour as members are set up.
+/// Lost leaderships, in steps, after which a preferred member is preferred no more: the second, before the first is forgotten.
+const LOSSES_MAX: u32 = STEPS + 1;
+
+/// Each time that it comes to that doubles the time which it lasts, until eight periods, half an hour as members are set up.
 const SUSPENSIONS_MAX: u32 = 4;
+
+/// Periods in which one such doubling is forgotten: twice as many as the longest takes.
+const SUSPENSION_STEPS: u32 = STEPS << (SUSPENSIONS_MAX - 1);
 
 /// The hand-overs to preferred members, in this life; and whether this member, preferred itself, can bear it.
 ///
 /// A preferred member that reaches the leader alone looks ready and cannot win. Handed leadership again and again, it would
 /// cost the service an election each time, for ever. So would one that wins and does not last: whose disk is too slow for what a
 /// leader writes, whose machine stands still now and then, whose process ends as soon as it leads. How a reign ended is not always
-/// seen, so each hand-over counts; what is long ago does not.
+/// seen, so each hand-over counts; what is long ago does not. All is forgotten step by step, so that in the long run no more happens than is
+/// forgotten: a hand-over in two periods from each that makes them, or one in each longest wait.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Patience {
+    /// Steps until the hand-overs to a member are forgotten.
     handed_over: BTreeMap<NodeId, u32>,
-    /// Times that this member lost leadership, and that it was too often.
+    /// This member lost leadership, and nobody has led since.
+    has_lost: bool,
+    /// Steps until the leaderships that it lost to others are forgotten.
     losses: u32,
+    /// Ends of periods until it is preferred again.
+    suspended: u32,
+    /// Steps until it is forgotten that it was suspended.
     suspensions: u32,
 }
 
@@ -44,7 +58,7 @@ impl Patience {
     ///
     /// Each other member that was handed leadership doubles that once: where one could not win, the next may lack the same link.
     pub fn checks_wanted(&self, member: NodeId) -> u32 {
-        let own = self.handed_over.get(&member).copied().unwrap_or(0);
+        let own = self.handed_over.get(&member).map_or(0, |steps| steps.div_ceil(STEPS));
         let others = self.handed_over.keys().filter(|other| **other != member).count();
         let doublings = own.saturating_add(u32::try_from(others).unwrap_or(DOUBLINGS_MAX));
         READY_CHECKS << doublings.min(DOUBLINGS_MAX)
@@ -52,32 +66,59 @@ impl Patience {
 
     /// Leadership is handed to `member`, which is preferred.
     pub fn on_handed_over(&mut self, member: NodeId) {
-        let times = self.handed_over.entry(member).or_default();
-        *times = (*times + 1).min(DOUBLINGS_MAX);
+        let steps = self.handed_over.entry(member).or_default();
+        *steps = (*steps + STEPS).min(STEPS * DOUBLINGS_MAX);
     }
 
-    /// This member, which is preferred, has lost leadership, and nobody asked it to give it.
+    /// This member, which is preferred, has lost leadership, and nobody asked it to give it. That counts once another leads: where nobody
+    /// could, the others are to blame.
     pub fn on_lost(&mut self) {
-        if self.losses < LOSSES_MAX {
-            self.losses += 1;
-            self.suspensions = (self.suspensions + u32::from(self.is_at_its_end())).min(SUSPENSIONS_MAX);
+        self.has_lost = true;
+    }
+
+    /// This member leads.
+    pub fn on_leads(&mut self) {
+        self.has_lost = false;
+    }
+
+    /// Another member leads.
+    pub fn on_other_leads(&mut self) {
+        if !std::mem::take(&mut self.has_lost) || self.is_suspended() {
+            return;
+        }
+        self.losses += STEPS;
+        if self.losses >= LOSSES_MAX {
+            self.losses = 0;
+            self.suspensions = (self.suspensions + SUSPENSION_STEPS).min(SUSPENSION_STEPS * SUSPENSIONS_MAX);
+            // The period that has begun is not a whole one.
+            self.suspended = 1 + (1 << (self.suspensions.div_ceil(SUSPENSION_STEPS) - 1));
         }
     }
 
-    /// The time after which all is forgotten, counted from the last that happened.
-    pub fn lasts(&self, election_timeout: Duration) -> Duration {
-        election_timeout * (FORGOTTEN_AFTER << self.suspensions.saturating_sub(1))
+    /// The time from one step of forgetting to the next.
+    pub fn period(election_timeout: Duration) -> Duration {
+        election_timeout * PERIOD
     }
 
-    /// All that happened is long ago.
-    pub fn forget(&mut self) {
-        self.handed_over.clear();
-        self.losses = 0;
+    /// A period is over.
+    pub fn forget_a_step(&mut self) {
+        self.handed_over.retain(|_, steps| {
+            *steps -= 1;
+            *steps > 0
+        });
+        for steps in [&mut self.losses, &mut self.suspended, &mut self.suspensions] {
+            *steps = steps.saturating_sub(1);
+        }
+    }
+
+    /// Whether there is something to forget.
+    pub fn remembers(&self) -> bool {
+        !self.handed_over.is_empty() || self.losses + self.suspended + self.suspensions > 0
     }
 
     /// Whether this member lost leadership too often for one that is preferred.
-    pub fn is_at_its_end(&self) -> bool {
-        self.losses == LOSSES_MAX
+    pub fn is_suspended(&self) -> bool {
+        self.suspended > 0
     }
 }
 
@@ -85,8 +126,25 @@ impl Patience {
 mod tests {
     use super::*;
 
+    /// Leadership is lost, and another leads.
+    fn lose(patience: &mut Patience) -> bool {
+        patience.on_lost();
+        patience.on_other_leads();
+        patience.is_suspended()
+    }
+
+    /// Ends of periods until this holds.
+    fn periods_until(patience: &mut Patience, holds: impl Fn(&Patience) -> bool) -> u32 {
+        let mut periods = 0;
+        while !holds(patience) {
+            patience.forget_a_step();
+            periods += 1;
+        }
+        periods
+    }
+
     #[test]
-    fn each_hand_over_doubles_the_wait_for_the_next_until_it_is_long_ago() {
+    fn each_hand_over_doubles_the_wait_for_the_next() {
         let mut patience = Patience::new();
         let wanted: Vec<u32> = (0..10)
             .map(|_| {
@@ -99,25 +157,64 @@ mod tests {
         assert_eq!(patience.checks_wanted(NodeId(4)), 8, "that is hardly another member's fault");
         patience.on_handed_over(NodeId(4));
         assert_eq!([1, 4].map(|id| patience.checks_wanted(NodeId(id))), [16, 16], "but two were tried");
-        assert_eq!(patience.lasts(Duration::from_millis(250)), Duration::from_secs(256));
-        patience.forget();
+        assert_eq!(Patience::period(Duration::from_millis(250)), Duration::from_secs(256));
+        let waits = [(); 4].map(|()| {
+            patience.forget_a_step();
+            patience.checks_wanted(NodeId(5))
+        });
+        assert_eq!(waits, [1024, 512, 512, 256], "a doubling is forgotten in two periods");
+        assert_eq!(periods_until(&mut patience, |it| !it.remembers()), 12);
         assert_eq!([4, 5].map(|id| patience.checks_wanted(NodeId(id))), [4, 4]);
     }
 
     #[test]
-    fn leadership_lost_twice_is_too_often_and_the_next_time_for_twice_as_long() {
+    fn a_member_that_never_lasts_is_handed_leadership_once_in_each_longest_wait_however_long_that_goes_on() {
         let mut patience = Patience::new();
-        let mut lasted = Vec::new();
-        for _ in 0..6 {
-            let lost = [(); 3].map(|()| {
-                patience.on_lost();
-                patience.is_at_its_end()
-            });
-            assert_eq!(lost, [false, true, true]);
-            lasted.push(patience.lasts(Duration::from_millis(250)).as_secs());
-            patience.forget();
-            assert!(!patience.is_at_its_end(), "what is long ago is forgotten");
+        let (mut checks, mut ready, mut handed_over) = (0, 0, Vec::new());
+        while checks < 200 * PERIOD {
+            checks += 1;
+            ready += 1;
+            if ready >= patience.checks_wanted(NodeId(5)) {
+                patience.on_handed_over(NodeId(5));
+                handed_over.push(checks);
+                ready = 0;
+            }
+            if checks % PERIOD == 0 {
+                patience.forget_a_step();
+            }
         }
-        assert_eq!(lasted, [256, 512, 1024, 2048, 2048, 2048], "but not that it was so");
+        let first = handed_over.iter().filter(|at| **at <= 2 * PERIOD).count();
+        assert_eq!(first, 9, "a burst, once");
+        assert!(handed_over[first..].windows(2).all(|pair| pair[1] - pair[0] == PERIOD), "{handed_over:?}");
+    }
+
+    #[test]
+    fn leadership_lost_to_another_twice_is_too_often_and_the_next_time_for_twice_as_long() {
+        let mut patience = Patience::new();
+        let lasted = [(); 6].map(|()| {
+            assert_eq!([(); 3].map(|()| lose(&mut patience)), [false, true, true]);
+            periods_until(&mut patience, |it| !it.is_suspended())
+        });
+        assert_eq!(lasted, [2, 3, 5, 9, 9, 9], "the first of these is not a whole one");
+        assert_eq!(periods_until(&mut patience, |it| !it.remembers()), 55);
+        lose(&mut patience);
+        lose(&mut patience);
+        assert_eq!(periods_until(&mut patience, |it| !it.is_suspended()), 2, "that is long ago");
+    }
+
+    #[test]
+    fn leadership_lost_where_nobody_led_meanwhile_is_not_its_fault() {
+        let mut patience = Patience::new();
+        for _ in 0..5 {
+            patience.on_lost();
+            patience.on_leads();
+            patience.on_other_leads();
+        }
+        assert_eq!(patience, Patience::new());
+        lose(&mut patience);
+        patience.forget_a_step();
+        let mut long_ago = patience.clone();
+        long_ago.forget_a_step();
+        assert_eq!([lose(&mut patience), lose(&mut long_ago)], [true, false], "the first is forgotten in two periods");
     }
 }

@@ -86,7 +86,7 @@ impl Protocol for Raft {
             Input::Timer(Timer::Heartbeat) => self.on_heartbeat_timer(out),
             Input::Timer(Timer::QuorumCheck) => self.on_quorum_check(out),
             Input::Timer(Timer::Transfer) => self.on_transfer_timer(out),
-            Input::Timer(Timer::Patience) => self.on_patience_timer(),
+            Input::Timer(Timer::Patience) => self.on_patience_timer(out),
             Input::Link { peer, state: LinkState::Up } => self.on_link_up(peer, out),
             Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
             Input::Propose(proposals) => self.on_propose(proposals, out),

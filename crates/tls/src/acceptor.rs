@@ -3,11 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -104,6 +105,22 @@ impl ServerTls {
     }
 }
 
+/// Time that one who is turned away has to read why.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Ends a connection on which something was answered, so that the other end can read it: bytes of its that are left unread would take
+/// the answer back. At most a second passes.
+pub async fn end_answered<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+    let _ = tokio::time::timeout(LAST_WORDS_TIMEOUT, async {
+        // One that has gone already does not hear it.
+        stream.shutdown().await?;
+        let mut unread = [0; 4096];
+        while stream.read(&mut unread).await? > 0 {}
+        io::Result::Ok(())
+    })
+    .await;
+}
+
 /// Turns accepted connections into TLS.
 #[derive(Clone)]
 pub struct Acceptor {
@@ -139,7 +156,14 @@ impl Acceptor {
         &self,
         stream: S,
     ) -> io::Result<(TlsStream<S>, Option<Certificate>)> {
-        let stream = TlsAcceptor::from(self.present.present()).accept(stream).await?;
+        let shaken = TlsAcceptor::from(self.present.present()).accept(stream).into_fallible().await;
+        let stream = match shaken {
+            Ok(stream) => stream,
+            Err((error, stream)) => {
+                end_answered(stream).await;
+                return Err(error);
+            }
+        };
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let shown = shown.and_then(Certificate::read);
         let refusal = match &self.allowed {
@@ -154,6 +178,7 @@ impl Acceptor {
             Some(wanted) => {
                 let common_name = shown.map_or_else(String::new, |shown| shown.common_name);
                 let why = format!("its certificate, of {common_name:?}, is not for {wanted}, which is asked for here");
+                end_answered(stream).await;
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
             }
         }

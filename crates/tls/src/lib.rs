@@ -25,7 +25,7 @@ mod connector;
 
 pub mod made;
 
-pub use acceptor::{Acceptor, Allowed, Identity, ServerTls};
+pub use acceptor::{Acceptor, Allowed, Identity, ServerTls, end_answered};
 pub use certificate::Certificate;
 pub use connector::{ClientTls, Connector, Obstacle, Trust};
 pub use files::{Pair, TlsError};

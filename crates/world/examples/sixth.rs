@@ -214,7 +214,7 @@ impl Protocol for Baton {
                 self.arm_heartbeat(out);
             }
             Input::Timer(Timer::Transfer) => self.on_transfer_timer(out),
-            Input::Timer(Timer::Patience) => self.on_patience_timer(),
+            Input::Timer(Timer::Patience) => self.on_patience_timer(out),
             Input::Link { peer, state: LinkState::Up } => drop(self.node.links_down.remove(&peer)),
             Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
             Input::Propose(proposals) => self.on_propose(proposals, out),

@@ -123,19 +123,21 @@ pub trait HandingOver: Leads {
         };
         if let Some(to) = node.membership.voters.iter().copied().find(|id| is_better(*id)) {
             if !node.has_defect(Defect::InsistsOnPreference) {
-                node.patience.on_handed_over(to);
-                let lasts = node.patience.lasts(node.timing.election_min);
-                out.set_timer(Self::PATIENCE_TIMER, lasts..=lasts);
                 // One that ends without its taking over must not be followed by another at the next check.
                 office.peers.get_mut(&to).into_iter().for_each(|peer| peer.as_mut().ready_checks = 0);
+                self.remember(|patience| patience.on_handed_over(to), out);
             }
             self.start_transfer(to, Reason::Preferred(to), out);
         }
     }
 
-    /// What preferred members were handed and lost is long ago.
-    fn on_patience_timer(&mut self) {
-        self.node_mut().patience.forget();
+    /// A step of what preferred members were handed and lost is forgotten.
+    fn on_patience_timer(&mut self, out: &mut Effects<Self>) {
+        let patience = &mut self.node_mut().patience;
+        patience.forget_a_step();
+        if patience.remembers() {
+            self.begin_period(out);
+        }
     }
 
     /// A caretaker hands over to the first that has caught up, also where its own entries are not committed yet: for that it may need

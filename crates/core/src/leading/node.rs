@@ -180,7 +180,7 @@ impl<L: History> Node<L> {
     /// Whether this node, preferred by its operator, is preferred no more for a while.
     fn is_suspended(&self) -> bool {
         let is_preferred = self.configured == Priority::Preferred && !self.membership.is_witness(self.me);
-        is_preferred && self.patience.is_at_its_end() && !self.has_defect(Defect::InsistsOnPreference)
+        is_preferred && self.patience.is_suspended() && !self.has_defect(Defect::InsistsOnPreference)
     }
 
     /// Whether this node may lead (RV-1): a voter, willing, able to write, with a complete state machine.

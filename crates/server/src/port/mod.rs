@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use hustings_node::Complaints;
-use hustings_tls::{Acceptor, Certificate};
+use hustings_tls::{Acceptor, Certificate, end_answered};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
@@ -98,11 +98,9 @@ impl Door {
             },
             (Some(_), false) => {
                 self.turn_away(from, "it speaks no TLS, which this port asks for: give it https:// and the CA");
-                // Bytes that are left unread when a connection ends may cost the other end the answer.
-                let _ = stream.try_read(&mut [0; 4096]);
                 // One that has gone already does not hear it.
                 let _ = stream.write_all(HTTP_TO_HTTPS).await;
-                let _ = stream.shutdown().await;
+                end_answered(stream).await;
                 None
             }
             (None, true) => {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures::future::join_all;
 use http_body_util::{BodyExt, Full, Limited};
-use hustings_api::dial::{authority_of, dial};
+use hustings_api::dial::{authority_of, dial, first_error};
 use hustings_core::{Member, NodeId};
 use hustings_node::reach::Reach;
 use hyper::header::{AUTHORIZATION, HOST, HeaderValue};
@@ -140,13 +140,16 @@ async fn send_unbounded<B: Backend>(
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|why| told(&why))?;
     // It ends with the sender.
-    tokio::spawn(connection);
+    let connection = tokio::spawn(connection);
     let mut request = request.header(HOST, authority_of(url));
     if let Some(token) = &viewer.token {
         request = request.header(AUTHORIZATION, token);
     }
     let request = request.body(Full::new(body)).map_err(|why| told(&why))?;
-    let answer = sender.send_request(request).await.map_err(|why| told(&why))?;
+    let answer = match sender.send_request(request).await {
+        Ok(answer) => answer,
+        Err(error) => return Err(told(&first_error(error, connection).await)),
+    };
     let status = answer.status();
     let body = Limited::new(answer.into_body(), REPORT_BYTES_MAX).collect().await.map_err(|why| told(&why))?.to_bytes();
     let said: Option<Value> = serde_json::from_slice(&body).ok();
