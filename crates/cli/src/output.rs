@@ -245,7 +245,9 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
         what = format!(
             "{alert}: the member does not accept this certificate (--cert): is it of a CA that it trusts, and not revoked?"
         );
-    } else if ["http2 error", "operation was canceled"].iter().any(|said| what.contains(said)) || what == "transport error" {
+    } else if ["http2 error", "operation was canceled"].iter().any(|said| what.contains(said))
+        || what == "transport error"
+    {
         what.push_str(
             "; does this port speak TLS? then give https:// and --cacert; does it ask for a certificate? then --cert and --key",
         );

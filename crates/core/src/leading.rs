@@ -42,8 +42,8 @@ pub use progress::{Pace, Portion, Progress, Window};
 pub use reads::{Reading, Reads};
 
 use crate::{
-    Effects, Membership, MembershipChange, MembershipError, NodeId, Patience, Priority, Protocol, Reason, Role, Status, Ticket,
-    Transition,
+    Effects, Membership, MembershipChange, MembershipError, NodeId, Patience, Priority, Protocol, Reason, Role, Status,
+    Ticket, Transition,
 };
 
 /// A precaution that a leader skips, as a planted defect.

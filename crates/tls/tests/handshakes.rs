@@ -172,7 +172,8 @@ async fn one_who_is_turned_away_while_it_writes_reads_why() {
         },
         async {
             let stream = TcpStream::connect(address).await.expect("it accepts");
-            let (mut stream, _) = client.connect("localhost", stream).await.expect("in TLS 1.3 a client is content first");
+            let (mut stream, _) =
+                client.connect("localhost", stream).await.expect("in TLS 1.3 a client is content first");
             for _ in 0..64 {
                 stream.write_all(&[0; 16 << 10]).await.expect("nobody breaks the connection under it");
             }
