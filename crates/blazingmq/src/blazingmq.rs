@@ -54,8 +54,6 @@ pub struct BlazingMq {
     /// down for judges.
     pub(crate) node: Node,
     pub(crate) options: Options,
-    /// The last change of membership that is in force here stands at this index or below.
-    pub(crate) membership_index: u64,
     pub(crate) role_state: RoleState,
     pub(crate) tentative: Option<NodeId>,
     /// Whether the leader said that it is healed and serves.
@@ -95,8 +93,6 @@ impl Protocol for BlazingMq {
         }
         let cluster = Cluster { membership: founding.clone(), ..cluster };
         let (mut node, recorded) = Node::recover(cluster, recovered, out);
-        // Below a snapshot nobody knows where the last change stood: if there was one, it may be the end.
-        let membership_index = if node.membership.decides_as(&founding) { 0 } else { node.commit };
         // §1.9: as published, the ledger's last record is all that tells the term.
         let ledger_term = node.log.last().term;
         if options.as_published || node.promise.term < ledger_term {
@@ -105,7 +101,6 @@ impl Protocol for BlazingMq {
         let mut value = BlazingMq {
             node,
             options,
-            membership_index,
             role_state: RoleState::Follower,
             tentative: None,
             is_leader_active: false,

@@ -121,12 +121,6 @@ impl Leads for BlazingMq {
     fn adjust_peers(&mut self, out: &mut Effects<BlazingMq>) {
         self.welcome_and_dismiss(out);
     }
-
-    fn before_adoption(&mut self, next: &Membership, index: u64) {
-        if !next.decides_as(&self.node.membership) {
-            self.membership_index = index;
-        }
-    }
 }
 
 impl SendsToMembers for BlazingMq {

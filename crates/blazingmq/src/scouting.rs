@@ -13,7 +13,7 @@ use crate::laboratory::Defect;
 use crate::message::Message;
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
-use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Term, Ticket};
+use hustings_core::{Effects, Lsn, NodeId, Outcome, Reason, Refusal, RestsOn, Term, Ticket};
 
 impl BlazingMq {
     /// Scouts, or proposes at once where there is nobody to ask.
@@ -39,6 +39,18 @@ impl BlazingMq {
     /// The term that this node would propose.
     pub(crate) fn next_term(&self) -> Term {
         self.node.promise.term.max(self.term_seen).next()
+    }
+
+    /// `[OURS]` This node does not vote as far as it knows, and nobody leads. Those who know that it votes say what is committed, or note
+    /// that they hold what it lacks. Nothing is scouted: their answers count for nothing else.
+    pub(crate) fn ask_whether_it_votes(&mut self, out: &mut Effects<BlazingMq>) {
+        if !self.options.scouting || !self.node.waits_for_vote() {
+            return;
+        }
+        let (term, round, commit) = (self.next_term(), self.round, self.node.committed());
+        for voter in self.node.other_voters() {
+            out.send_resting_on(RestsOn::Nothing, voter, Message::Scouting { term, round, commit });
+        }
     }
 
     /// A voter is back that could not be asked.
@@ -85,8 +97,7 @@ impl BlazingMq {
     ) {
         let is_wanted = if self.options.seed_literal { self.node.me < from } else { term > self.node.promise.term };
         let is_behind = !self.is_up_to_date_in_members(commit);
-        self.node.has_refused_for_log |=
-            self.node.priority() == Priority::Never && self.node.leader.is_none() && is_behind;
+        self.node.note_that_others_lack(self.node.leader.is_none() && is_behind && self.node.membership.is_voter(from));
         let will_vote = self.node.leader.is_none() && is_wanted && !is_behind;
         let reply =
             Message::ScoutingReply { term: self.node.promise.term, round, will_vote, commit: self.node.committed() };
@@ -96,7 +107,7 @@ impl BlazingMq {
     /// `[OURS]` Any node may lead, however old its ledger; but not by a membership two changes behind, for its quorums
     /// need not meet those of the present one (`docs/protocols/blazingmq.md`).
     pub(crate) fn is_up_to_date_in_members(&self, commit: Lsn) -> bool {
-        commit.index >= self.membership_index || self.has(Defect::SupportsStaleMemberships)
+        commit.index >= self.node.membership_index || self.has(Defect::SupportsStaleMemberships)
     }
 
     /// Rule 5: counts an answer; with a quorum this node becomes a candidate.

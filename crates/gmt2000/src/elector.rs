@@ -233,6 +233,8 @@ impl Gmt2000 {
         out: &mut Effects<Gmt2000>,
     ) {
         self.learn_commit(commit, out);
+        let cannot_lead = claim.priority == Priority::Never && self.node.leader.is_none();
+        self.node.note_that_others_lack(cannot_lead && self.node.may_not_know_that_it_votes(from, commit));
         let is_ordained = claim.is_successor && ballot > self.node.promise.term;
         if self.is_leading() && !(is_ordained && self.is_handing_over_to(from)) {
             // GM-3: the old leader is alive, and says so to a node that doubts it.
@@ -404,7 +406,7 @@ impl Gmt2000 {
         let is_fresher = best.is_some_and(|(_, claim)| claim.last < own.last);
         // Nor does it help to vote for one that others do not hear, and that says so: it lost before, and is the best all the same.
         let is_in_vain = best.is_some_and(|(_, claim)| claim.losses > 0);
-        self.node.has_refused_for_log |= self.node.priority() == Priority::Never && (is_fresher || is_in_vain);
+        self.node.note_that_others_lack(is_fresher || is_in_vain);
         // G3: never for one who saw less than this node did.
         let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last || is_blind || is_faithful) else {
             // The timer that was set when the round trip had passed stands: a claim that helps nobody must not put off this node's next one.

@@ -78,7 +78,21 @@ impl Raft {
                 return self.campaign(Campaign::polite(Reason::ElectionTimeout), out);
             }
         }
+        if !was_led {
+            self.ask_whether_it_votes(out);
+        }
         self.arm_election(out);
+    }
+
+    /// `[OURS]` This node does not vote as far as it knows, and nobody leads. Those who know that it votes say what is committed, or note
+    /// that they hold what it lacks. It campaigns for nothing: their answers count for nothing else.
+    fn ask_whether_it_votes(&mut self, out: &mut Effects<Raft>) {
+        if !self.options.pre_vote || !self.node.waits_for_vote() {
+            return;
+        }
+        for voter in self.node.other_voters() {
+            out.send_resting_on(RestsOn::Nothing, voter, Message::PreVote(self.request(Asks::First)));
+        }
     }
 
     /// The leader's process or machine is gone, or this one link is: ask the others, soon.
@@ -198,8 +212,9 @@ impl Raft {
     }
 
     /// A member that must never lead notes that it refused a candidate which lacks entries that only it holds.
-    fn note_refusal_for_log(&mut self, request: &VoteRequest) {
-        self.node.has_refused_for_log |= self.node.priority() == Priority::Never && request.last < self.node.log.last();
+    fn note_refusal_for_log(&mut self, from: NodeId, request: &VoteRequest) {
+        let lacks_entries = request.last < self.node.log.last() && self.node.membership.is_voter(from);
+        self.node.note_that_others_lack(lacks_entries);
     }
 
     pub(crate) fn on_pre_vote(&mut self, from: NodeId, request: VoteRequest, out: &mut Effects<Raft>) {
@@ -212,7 +227,7 @@ impl Raft {
             self.refused_while_fresh.insert(from, request.clone());
         }
         if !sticks {
-            self.note_refusal_for_log(&request);
+            self.note_refusal_for_log(from, &request);
         }
         let vote = if !sticks && request.term > self.node.promise.term && self.is_worthy(&request) {
             Vote::Granted
@@ -230,7 +245,7 @@ impl Raft {
             None => self.node.leader.is_none(),
         };
         if !is_free || !self.is_worthy(&request) {
-            self.note_refusal_for_log(&request);
+            self.note_refusal_for_log(from, &request);
             return self.refuse_vote(from, &request, out);
         }
         if self.node.promise.vote.is_none() {

@@ -189,6 +189,12 @@ impl Zab {
         if looking.doublings == GIVES_WAY_DOUBLINGS && std::mem::take(&mut self.gives_way) {
             return self.look_again(out);
         }
+        let nobody_may_lead = !looking.proposal.is_eligible() && !self.node.is_caretaker;
+        if looking.doublings == DOUBLINGS_MAX && nobody_may_lead && self.node.has_refused_for_log {
+            // `[OURS]` A voter looks that does not know that it votes: this server can tell it, by leading.
+            self.node.take_care();
+            return self.look_again(out);
+        }
         // It proposes itself, and no quorum that it hears agrees: perhaps another hears one, and votes for this server all the same.
         let is_in_vain = looking.proposal.leader == self.node.me && !looking.is_finalizing;
         if looking.doublings == DOUBLINGS_MAX && is_in_vain && !looking.received.is_empty() {
@@ -206,6 +212,8 @@ impl Zab {
         let wants_answer = !is_answer;
         self.learn_commit(commit, out);
         let is_looking = matches!(self.role_state, RoleState::Looking(_));
+        let knows_nobody = is_looking && state == ServerState::Looking && !vote.is_eligible();
+        self.node.note_that_others_lack(knows_nobody && self.node.may_not_know_that_it_votes(from, commit));
         match (is_looking, state) {
             // `[OURS]` It votes for nobody. But the only one left may have lost with its disk's last writes that this node's
             // removal is committed, and then it waits for this node's word.

@@ -51,6 +51,8 @@ pub struct Node<L = Log> {
     pub is_caretaker: bool,
     /// Whether it refused a candidate for a log that lacks entries, with nobody leading since.
     pub has_refused_for_log: bool,
+    /// The last change of who votes that is in force here stands at this index or below.
+    pub membership_index: u64,
     /// Counts of hand-overs to preferred members that failed.
     pub patience: Patience,
     /// Whether writes to the disk no longer become durable.
@@ -108,7 +110,10 @@ impl<L: History> Node<L> {
     /// A node that holds this, and follows nobody. The snapshot's membership supersedes the founding one.
     pub fn new(cluster: Cluster, promise: Promise, log: L, snapshot: Option<SnapshotReference>) -> Node<L> {
         let Cluster { me, membership, timing, priority, limits, defect } = cluster;
-        let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
+        let founding = membership;
+        let membership = snapshot.as_ref().map_or(founding.clone(), |reference| reference.membership.clone());
+        // Below a snapshot nobody knows where the last change stood: if there was one, it may be the end.
+        let membership_index = if membership.decides_as(&founding) { 0 } else { log.base().index };
         Node {
             me,
             timing,
@@ -125,6 +130,7 @@ impl<L: History> Node<L> {
             transfer_ticket: None,
             is_caretaker: false,
             has_refused_for_log: false,
+            membership_index,
             patience: Patience::new(),
             is_disk_stalled: false,
             defect,
@@ -218,6 +224,22 @@ impl<L: History> Node<L> {
         self.is_caretaker = !self.has_defect(Defect::TakesNoCare);
     }
 
+    /// Whether this voter, which has heard of this commit, may not know that it votes, or may not know with whom.
+    pub fn may_not_know_that_it_votes(&self, voter: NodeId, commit: Lsn) -> bool {
+        self.membership.is_voter(voter) && commit.index < self.membership_index
+    }
+
+    /// Notes that the others lack what only this node holds, if it is one that must never lead: where nobody else comes to lead, it leads as
+    /// a caretaker.
+    pub fn note_that_others_lack(&mut self, they_do: bool) {
+        self.has_refused_for_log |= they_do && self.priority() == Priority::Never;
+    }
+
+    /// Whether this node, as far as it knows, does not vote and is to vote one day: perhaps it does already, and was not told.
+    pub fn waits_for_vote(&self) -> bool {
+        self.membership.is_learner(self.me) && self.installing.is_none()
+    }
+
     /// Whether these nodes are a quorum.
     pub fn is_quorum(&self, nodes: &[NodeId]) -> bool {
         self.membership.verdict(|id| Some(nodes.contains(&id))) == Verdict::Won
@@ -241,6 +263,9 @@ impl<L: History> Node<L> {
 
     /// This membership is in force, by the entry or snapshot at `index`.
     pub fn reconfigure<P: Protocol>(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<P>) {
+        if !membership.decides_as(&self.membership) {
+            self.membership_index = index;
+        }
         self.membership = membership.clone();
         out.push(Effect::Reconfigure { membership, index });
     }
