@@ -23,7 +23,6 @@ use crate::message::Message;
 use hustings_core::leading::{Following, Replicating};
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn, SnapshotReference};
-use std::collections::BTreeMap;
 
 /// The progress of a leader's healing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -141,27 +140,14 @@ impl BlazingMq {
             return;
         }
         let (own, membership) = (self.node.log.last(), &self.node.membership);
-        let ahead: BTreeMap<NodeId, Lsn> = lsns
-            .iter()
-            .filter(|(id, last)| membership.is_voter(**id) && **last > own)
-            .map(|(id, last)| (*id, *last))
-            .collect();
-        if ahead.is_empty() || self.has(Defect::KeepsOwnLedger) {
-            return self.start_term(out);
-        }
-        let is_spent = |id: &NodeId| leader.spent_sources.contains(id);
-        let is_any_left = ahead.keys().any(|id| !is_spent(id));
-        // The highest, unless it could not give what lies before; of equals one that has a state to give, and the smallest id.
-        let best = ahead.iter().max_by_key(|(id, last)| {
-            (
-                is_any_left && !is_spent(id),
-                **last,
-                **id == self.node.me,
-                !membership.is_witness(**id),
-                std::cmp::Reverse(**id),
-            )
+        let keeps_own = self.has(Defect::KeepsOwnLedger);
+        let ahead = lsns.iter().filter(|(id, last)| membership.is_voter(**id) && **last > own && !keeps_own);
+        // The highest of those that were not asked in vain for what lies before, if there is one; of equals one that has a state to give,
+        // and the smallest id.
+        let best = ahead.max_by_key(|(id, last)| {
+            (!leader.spent_sources.contains(id), **last, !membership.is_witness(**id), std::cmp::Reverse(**id))
         });
-        let Some((best, last)) = best.map(|(id, last)| (*id, *last)) else { unreachable!("somebody is ahead") };
+        let Some((best, last)) = best.map(|(id, last)| (*id, *last)) else { return self.start_term(out) };
         let (index, found) = self.node.log.last_at_most(last.index, last.term);
         let guess = found.map_or(self.node.log.base(), |term| Lsn { term, index });
         self.pull(best, guess, out);

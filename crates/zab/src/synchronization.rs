@@ -24,7 +24,7 @@ use crate::zab::{Phase, RoleState, Zab};
 use hustings_core::leading::{HandingOver, Leads};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn};
+use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn};
 
 impl Zab {
     // --- The leader. ---------------------------------------------------------------------------------------------
@@ -121,11 +121,8 @@ impl Zab {
     pub(crate) fn give_way_unsettled(&mut self, to: NodeId, out: &mut Effects<Zab>) {
         let RoleState::Leading(leading) = &self.role_state else { return };
         let Some(learner) = leading.office.peers.get(&to).filter(|learner| learner.is_synced()) else { return };
-        let is_willing = learner.known.priority != Priority::Never && !self.node.links_down.contains(&to);
-        if leading.phase != Phase::Synchronization || !self.is_caretaker() || !is_willing || to == self.node.me {
-            return;
-        }
-        if self.node.membership.voters.contains(&to) {
+        let is_unsettled = leading.phase == Phase::Synchronization && self.is_caretaker();
+        if is_unsettled && self.node.may_succeed(to, &learner.known) {
             self.tell_successor(to, Reason::Preferred(to), out);
         }
     }

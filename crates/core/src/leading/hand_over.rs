@@ -25,8 +25,7 @@ pub trait HandingOver: Leads {
         if !is_ready {
             return out.refuse(ticket, Refusal::NotReady);
         }
-        let is_willing = office.known(to).is_some_and(|known| known.priority != Priority::Never);
-        if !node.membership.voters.contains(&to) || !is_willing || node.links_down.contains(&to) {
+        if !office.known(to).is_some_and(|known| node.may_succeed(to, known)) {
             return out.refuse(ticket, Refusal::BadTransferee(to));
         }
         let is_new = office.transfer.as_ref().is_none_or(|transfer| transfer.to != to);
@@ -148,8 +147,7 @@ pub trait HandingOver: Leads {
         if !self.is_caretaker() || office.transfer.is_some() || !self.is_reigning() || !self.may_give_way() {
             return;
         }
-        let is_willing = office.known(peer).is_some_and(|known| known.priority != Priority::Never);
-        if is_ready && is_willing && node.membership.voters.contains(&peer) && !node.links_down.contains(&peer) {
+        if is_ready && office.known(peer).is_some_and(|known| node.may_succeed(peer, known)) {
             self.start_transfer(peer, Reason::Preferred(peer), out);
         }
     }

@@ -1,6 +1,6 @@
 //! The base of a member under every protocol, whether it leads or not: [`Node`].
 
-use super::History;
+use super::{History, Known};
 use crate::laboratory::Defect;
 use crate::quorum::Verdict;
 use crate::{
@@ -222,6 +222,12 @@ impl<L: History> Node<L> {
     /// Makes this node a caretaker: elected, it leads although it must never lead, since the others lack entries that it holds.
     pub fn take_care(&mut self) {
         self.is_caretaker = !self.has_defect(Defect::TakesNoCare);
+    }
+
+    /// Whether `member`, of which the leader knows this, may lead after it: a voter, willing, within reach.
+    pub fn may_succeed(&self, member: NodeId, known: &Known) -> bool {
+        let is_willing = known.priority != Priority::Never && !self.links_down.contains(&member);
+        is_willing && member != self.me && self.membership.voters.contains(&member)
     }
 
     /// Whether this voter, which has heard of this commit, may not know that it votes, or may not know with whom.
