@@ -5,6 +5,7 @@
 mod support;
 
 use hustings_testbed::{Cluster, get, wait_for};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -112,6 +113,20 @@ async fn every_load_is_measured_on_a_real_cluster() {
     let refused = report["errors"].as_u64().unwrap_or(0);
     assert!(refused > 0 && report["errors_by_kind"][0]["count"].as_u64() == Some(refused), "{report}");
     assert!(report["first_error"].as_str().is_some_and(|error| error.contains("larger than max")), "{report}");
+    // Ctrl-C ends a run, and not its figures; a member that is gone is named, and the load goes to the others.
+    cluster.kill((leader + 1) % 3);
+    let line = "bench get --serializable --seconds 600 --warm-up 0s --keys 10 -o json";
+    let mut driver = Command::new(HUSTINGS);
+    let before = ranges(&cluster.nodes[leader].client);
+    let mut driver = Running::start(driver.args(line.split(' ')).args(["--endpoints", &endpoints]));
+    let asked = || ranges(&cluster.nodes[leader].client) > before + 100;
+    wait_for("the driver to measure", async || asked().then_some(())).await.expect("it does");
+    driver.signal(Signal::INT);
+    let report: Value = serde_json::from_str(&driver.line_with("apiVersion")).expect("JSON");
+    assert_eq!(driver.end(), Some(0));
+    assert_eq!((&report["interrupted"], &report["errors"]), (&true.into(), &0.into()), "{report}");
+    assert_eq!(report["setting"]["endpoints"].as_array().map(Vec::len), Some(2), "{report}");
+    assert!(number(&report, "seconds") < 100.0 && number(&report, "answered") > 50.0, "{report}");
     // And nobody measures what is not there.
     for position in 0..3 {
         cluster.kill(position);

@@ -175,6 +175,17 @@ fn a_preferred_member_that_does_not_last_is_handed_leadership_less_and_less_ofte
 }
 
 #[test]
+fn a_preferred_member_whose_peers_are_to_blame_stays_preferred() {
+    play_all(include_str!("found/preferred-whose-peers-end.txt"));
+    play_all(include_str!("found/preferred-and-all-cut-off.txt"));
+}
+
+#[test]
+fn a_preferred_member_is_suspended_no_longer_for_what_it_hands_to_others() {
+    play_all(include_str!("found/preferred-suspended-and-handing-over.txt"));
+}
+
+#[test]
 fn a_preferred_member_that_is_asked_away_again_and_again_stays_preferred() {
     play_all(include_str!("found/preferred-and-asked-away.txt"));
 }

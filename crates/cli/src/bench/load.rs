@@ -8,7 +8,7 @@ use hustings_console::usage::Usage;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -30,6 +30,7 @@ pub(super) struct Run {
     recorders: Vec<Mutex<Recorder>>,
     answered: AtomicU64,
     failed: AtomicU64,
+    is_interrupted: AtomicBool,
 }
 
 impl Run {
@@ -51,12 +52,27 @@ impl Run {
             recorders,
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            is_interrupted: AtomicBool::new(false),
         })
     }
 
     /// The time since the load began.
     pub(super) fn now(&self) -> Duration {
         self.begun.elapsed()
+    }
+
+    /// Whether Ctrl-C has ended it: nothing more is asked.
+    fn is_interrupted(&self) -> bool {
+        self.is_interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Ends the run at Ctrl-C.
+    async fn heed_interrupts(&self) {
+        match tokio::signal::ctrl_c().await {
+            Ok(()) => self.is_interrupted.store(true, Ordering::Relaxed),
+            // Ctrl-C does then what it does in any program.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// The moment of this time of the run, by the system's clock.
@@ -74,6 +90,7 @@ impl Run {
     /// All that was seen.
     pub(super) fn recorded(&self) -> Recorder {
         let mut all = Recorder::new(self.window);
+        all.is_interrupted = self.is_interrupted();
         for recorder in &self.recorders {
             all.add(recorder.lock().unwrap_or_else(PoisonError::into_inner).clone());
         }
@@ -104,7 +121,7 @@ impl Tickets {
             return self.next_due(run).await;
         }
         let now = run.now();
-        if now >= self.window.end {
+        if now >= self.window.end || run.is_interrupted() {
             return None;
         }
         if let Some(left) = self.left.as_ref().filter(|_| now >= self.window.start) {
@@ -141,7 +158,8 @@ impl Tickets {
                 issued = owed;
             }
             self.issued.store(issued, Ordering::Release);
-            if now >= self.window.end || (issued == last && self.next.load(Ordering::Acquire) >= issued) {
+            let is_over = now >= self.window.end || run.is_interrupted();
+            if is_over || (issued == last && self.next.load(Ordering::Acquire) >= issued) {
                 break;
             }
             let due = if issued == last { now + PAUSE } else { self.pace.due(issued).unwrap_or(now) };
@@ -188,22 +206,29 @@ pub(super) async fn drive(
     }
     let ended = async { while clients.join_next().await.is_some() {} };
     tokio::pin!(ended);
+    let interrupted = run.heed_interrupts();
+    tokio::pin!(interrupted);
     let mut is_over = false;
     tokio::select! {
         () = tokio::time::sleep_until(run.instant(run.window.start)) => {}
         () = &mut ended => is_over = true,
+        () = &mut interrupted => {}
     }
     let before = Usage::now(told.servers);
-    if !is_over {
+    if !is_over && !run.is_interrupted() {
         tokio::select! {
             () = tokio::time::sleep_until(run.instant(run.window.end)) => {}
             () = &mut ended => is_over = true,
+            () = &mut interrupted => {}
         }
     }
     let usage = Usage::now(told.servers).since(&before);
     if !is_over {
-        // Wait for the requests in flight: each ends within its timeout.
-        ended.await;
+        // Wait for the requests in flight: each ends within its timeout. Who interrupts again waits for none.
+        tokio::select! {
+            () = &mut ended => {}
+            () = run.heed_interrupts() => {}
+        }
     }
     telling.abort();
     let _ = telling.await;

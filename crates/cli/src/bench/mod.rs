@@ -25,7 +25,7 @@ use anyhow::Result;
 use asker::{Asker, Store};
 use choice::{Values, dice};
 use clap::ArgMatches;
-use hustings_api::client::transport;
+use hustings_api::client::{Options, transport};
 use hustings_api::etcdserverpb::PutRequest;
 use hustings_api::etcdserverpb::kv_client::KvClient;
 use hustings_api::etcdserverpb::lease_client::LeaseClient;
@@ -64,11 +64,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
         settings.endpoints = vec![surroundings::leader(&settings.endpoints, &options, settings.timeout).await?];
     }
     let around = Surroundings::of(&client, options.tls.as_ref()).await;
-    let mut channels = Vec::new();
-    for endpoint in settings.endpoints.iter().cycle().take(usize::try_from(settings.connections)?) {
-        let connecting = transport(endpoint, &options)?.connect().await;
-        channels.push(connecting.map_err(|error| unavailable(format!("no connection to {endpoint}: {error}")))?);
-    }
+    let channels = connected(&mut settings, &options).await?;
     if format == Format::Table {
         println!("{}", report::setting_in_words(&settings, &around));
     }
@@ -77,12 +73,15 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     if recorder.answered == 0 && recorder.operations.is_empty() {
         return Err(match recorder.first_error {
             Some(status) => from_status(&status).context("nothing was answered"),
+            None if recorder.is_interrupted => unavailable("interrupted before anything was answered"),
             None => unavailable("nothing was answered: no request ended in time"),
         });
     }
     let measured = match (settings.run, &settings.work) {
         (_, Work::Lease { what: LeaseWork::Expiry { .. }, .. }) | (None, _) => since_start(&settings, &recorder),
-        (Some(run), _) if settings.total.is_some() => since_start(&settings, &recorder).min(run),
+        (Some(run), _) if settings.total.is_some() || recorder.is_interrupted => {
+            since_start(&settings, &recorder).min(run)
+        }
         (Some(run), _) => run,
     };
     let report = Report { settings: &settings, around: &around, recorder: &recorder, usage, measured };
@@ -91,6 +90,35 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
         Format::Table => println!("{}", report.in_words()),
     }
     Ok(())
+}
+
+/// Connections, in turn to each endpoint that answers. The others are named and left out: the load goes to those that remain, as it would
+/// with a client that has them all.
+async fn connected(settings: &mut Settings, options: &Options) -> Result<Vec<Channel>> {
+    let (mut channels, mut unanswered) = (Vec::new(), Vec::new());
+    for endpoint in std::mem::take(&mut settings.endpoints) {
+        match transport(&endpoint, options)?.connect().await {
+            Ok(channel) => {
+                channels.push(channel);
+                settings.endpoints.push(endpoint);
+            }
+            Err(error) => unanswered.push(format!("{endpoint}: {:#}", anyhow::Error::new(error))),
+        }
+    }
+    let unanswered = unanswered.join("; ");
+    if channels.is_empty() {
+        return Err(unavailable(format!("no connection to {unanswered}")));
+    }
+    if !unanswered.is_empty() {
+        eprintln!("hustings: the load goes to {} alone: no connection to {unanswered}", settings.endpoints.join(","));
+    }
+    let connections = usize::try_from(settings.connections)?;
+    channels.truncate(connections);
+    for endpoint in settings.endpoints.iter().cycle().skip(channels.len()).take(connections - channels.len()) {
+        let connecting = transport(endpoint, options)?.connect().await;
+        channels.push(connecting.map_err(|error| unavailable(format!("no connection to {endpoint}: {error}")))?);
+    }
+    Ok(channels)
 }
 
 /// Time from the end of warming up to the last answer.

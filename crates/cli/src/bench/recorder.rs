@@ -90,6 +90,8 @@ pub(super) struct Recorder {
     pub(super) first_error: Option<tonic::Status>,
     /// Time of the last answer, no later than the window's end.
     pub(super) last: Duration,
+    /// The run was ended before its time, by Ctrl-C.
+    pub(super) is_interrupted: bool,
 }
 
 fn histogram() -> Histogram<u64> {
@@ -112,6 +114,7 @@ impl Recorder {
             errors: BTreeMap::new(),
             first_error: None,
             last: window.start,
+            is_interrupted: false,
         }
     }
 

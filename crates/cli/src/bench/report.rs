@@ -176,6 +176,7 @@ impl Report<'_> {
             "clients": settings.clients,
             "connections": settings.connections,
             "seconds": self.measured.as_secs_f64(),
+            "interrupted": recorder.is_interrupted,
             "answered": recorder.answered,
             "per_second": recorder.answered as f64 / self.seconds(),
             "unsent": recorder.unsent,
@@ -222,6 +223,9 @@ impl Report<'_> {
         let Report { settings, recorder, usage, .. } = self;
         let mut text = String::new();
         let rate = recorder.answered as f64 / self.seconds();
+        if recorder.is_interrupted {
+            let _ = write!(text, "\n  interrupted: these are the figures of what was measured until then");
+        }
         let _ = writeln!(
             text,
             "\n  {rate:.0}/s  ({} answered in {:.1} s, {} errors)",
