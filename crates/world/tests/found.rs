@@ -175,6 +175,15 @@ fn a_preferred_member_that_does_not_last_is_handed_leadership_less_and_less_ofte
 }
 
 #[test]
+fn one_that_was_promoted_and_not_told_asks_whether_it_votes() {
+    play::<Raft>(include_str!("found/promoted-and-not-told-12-ms.txt"));
+    play::<Gmt2000>(include_str!("found/promoted-and-not-told-12-ms.txt"));
+    play::<BlazingMq>(include_str!("found/promoted-and-not-told-12-ms.txt"));
+    play::<Zab>(include_str!("found/promoted-and-not-told-22-ms.txt"));
+    play::<Paxos>(include_str!("found/promoted-and-not-told-38-ms.txt"));
+}
+
+#[test]
 fn a_preferred_member_whose_peers_are_to_blame_stays_preferred() {
     play_all(include_str!("found/preferred-whose-peers-end.txt"));
     play_all(include_str!("found/preferred-and-all-cut-off.txt"));
