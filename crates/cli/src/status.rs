@@ -281,7 +281,7 @@ impl Cluster {
         let suspended = self.members.iter().filter(|row| row["preference_suspended"] == true);
         let notes = suspended.map(|row| {
             let name = text(row, "name");
-            format!("{name}: it is preferred as leader no more for a while, because it lost leadership twice, asked by nobody")
+            format!("{name}: it is preferred as leader no more for a while, because it lost leadership again and again, asked by nobody")
         });
         self.ailments().into_iter().chain(notes).collect()
     }

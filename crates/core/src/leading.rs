@@ -197,7 +197,7 @@ pub trait Leads: Protocol {
             self.on_lost_leadership(&because);
         }
         match leader {
-            Some(leader) if leader == self.node().me => self.node_mut().patience.on_leads(),
+            Some(leader) if leader == self.node().me => self.remember(Patience::on_leads, out),
             Some(_) => self.remember(Patience::on_other_leads, out),
             None => {}
         }
@@ -211,7 +211,7 @@ pub trait Leads: Protocol {
             Reason::HigherTerm(_) | Reason::LeaderHeard(_) | Reason::QuorumLost(_) | Reason::DiskStalled
         );
         let node = self.node_mut();
-        if is_lost && node.transfer_ticket.is_none() && node.priority() == Priority::Preferred {
+        if is_lost && node.priority() == Priority::Preferred {
             node.patience.on_lost();
         }
     }

@@ -14,12 +14,17 @@ const DOUBLINGS_MAX: u32 = 8;
 /// Election timeouts after which a step of what is remembered is forgotten: the longest wait for a hand-over.
 const PERIOD: u32 = READY_CHECKS << DOUBLINGS_MAX;
 
-/// Periods in which a hand-over, or a lost leadership, is forgotten. One alone would let a member that never lasts have its next
+/// Periods in which a hand-over, or a leadership that was lost to another, is forgotten. One alone would let a member that never lasts have its next
 /// hand-over sooner each time that the longest wait is over.
 const STEPS: u32 = 2;
 
-/// Lost leaderships, in steps, after which a preferred member is preferred no more: the second, before the first is forgotten.
+/// Lost leaderships, in steps, after which a preferred member is preferred no more: the second that another took, before the first is
+/// forgotten.
 const LOSSES_MAX: u32 = STEPS + 1;
+
+/// A leadership that was lost and that nobody else took counts for less. Most often its peers were to blame; but where it loses and
+/// regains leadership again and again, it may be sick itself, and as quick to stand for election.
+const REGAINED_STEPS: u32 = 1;
 
 /// Each time that it comes to that doubles the time which it lasts, until eight periods, half an hour as members are set up.
 const SUSPENSIONS_MAX: u32 = 4;
@@ -40,6 +45,8 @@ pub struct Patience {
     handed_over: BTreeMap<NodeId, u32>,
     /// This member lost leadership, and nobody has led since.
     has_lost: bool,
+    /// An operator has asked for another leader in its present reign: however it ends, that is no loss.
+    is_asked_away: bool,
     /// Steps until the leaderships that it lost to others are forgotten.
     losses: u32,
     /// Ends of periods until it is preferred again.
@@ -70,23 +77,33 @@ impl Patience {
         *steps = (*steps + STEPS).min(STEPS * DOUBLINGS_MAX);
     }
 
-    /// This member, which is preferred, has lost leadership, and nobody asked it to give it. That counts once another leads: where nobody
-    /// could, the others are to blame.
+    /// An operator asks this member, which leads, to let another lead.
+    pub fn on_asked_away(&mut self) {
+        self.is_asked_away = true;
+    }
+
+    /// This member, which is preferred, has lost leadership. That counts once somebody leads, unless an operator wanted it.
     pub fn on_lost(&mut self) {
-        self.has_lost = true;
+        self.has_lost = !self.is_asked_away;
     }
 
     /// This member leads.
     pub fn on_leads(&mut self) {
-        self.has_lost = false;
+        self.is_asked_away = false;
+        self.count(REGAINED_STEPS);
     }
 
     /// Another member leads.
     pub fn on_other_leads(&mut self) {
+        self.count(STEPS);
+    }
+
+    /// Counts the leadership that was lost, if one was.
+    fn count(&mut self, steps: u32) {
         if !std::mem::take(&mut self.has_lost) || self.is_suspended() {
             return;
         }
-        self.losses += STEPS;
+        self.losses += steps;
         if self.losses >= LOSSES_MAX {
             self.losses = 0;
             self.suspensions = (self.suspensions + SUSPENSION_STEPS).min(SUSPENSION_STEPS * SUSPENSIONS_MAX);
@@ -203,18 +220,33 @@ mod tests {
     }
 
     #[test]
-    fn leadership_lost_where_nobody_led_meanwhile_is_not_its_fault() {
+    fn leadership_that_nobody_else_took_counts_for_less() {
         let mut patience = Patience::new();
-        for _ in 0..5 {
+        let suspended = [(); 3].map(|()| {
             patience.on_lost();
             patience.on_leads();
             patience.on_other_leads();
-        }
-        assert_eq!(patience, Patience::new());
+            patience.is_suspended()
+        });
+        assert_eq!(suspended, [false, false, true]);
+        let mut patience = Patience::new();
         lose(&mut patience);
         patience.forget_a_step();
         let mut long_ago = patience.clone();
         long_ago.forget_a_step();
         assert_eq!([lose(&mut patience), lose(&mut long_ago)], [true, false], "the first is forgotten in two periods");
+    }
+
+    #[test]
+    fn leadership_that_an_operator_wanted_elsewhere_was_not_lost() {
+        let mut patience = Patience::new();
+        for _ in 0..5 {
+            patience.on_asked_away();
+            patience.on_lost();
+            patience.on_other_leads();
+            patience.on_leads();
+        }
+        assert_eq!(patience, Patience::new());
+        assert_eq!([(); 2].map(|()| lose(&mut patience)), [false, true], "in its next reign nobody asked");
     }
 }

@@ -261,6 +261,10 @@ impl Raft {
     // --- Counting. -----------------------------------------------------------------------------------------------
 
     pub(crate) fn on_pre_vote_reply(&mut self, from: NodeId, reply: VoteReply, out: &mut Effects<Raft>) {
+        if self.node.waits_for_vote() {
+            // It asked whether it votes. A term that it carried from one voter to another would depose a healthy leader.
+            return self.learn_commit(reply.commit, out);
+        }
         if !reply.is_granted && reply.term > self.node.promise.term {
             return self.become_follower(reply.term, None, Reason::HigherTerm(from), out);
         }

@@ -184,6 +184,26 @@ fn one_that_was_promoted_and_not_told_asks_whether_it_votes() {
 }
 
 #[test]
+fn a_newcomer_knows_that_it_is_a_member_before_it_votes() {
+    play_all(include_str!("found/promoted-before-it-knows-itself.txt"));
+}
+
+#[test]
+fn a_learner_that_asks_whether_it_votes_carries_no_term_to_others() {
+    play_all(include_str!("found/learner-carries-no-term.txt"));
+}
+
+#[test]
+fn a_preferred_member_that_loses_and_regains_leadership_again_and_again_is_suspended() {
+    play_all(include_str!("found/preferred-and-quick-to-regain.txt"));
+}
+
+#[test]
+fn a_preferred_member_whose_successor_comes_late_was_asked_away_all_the_same() {
+    play_all(include_str!("found/preferred-and-asked-away-late.txt"));
+}
+
+#[test]
 fn a_preferred_member_whose_peers_are_to_blame_stays_preferred() {
     play_all(include_str!("found/preferred-whose-peers-end.txt"));
     play_all(include_str!("found/preferred-and-all-cut-off.txt"));

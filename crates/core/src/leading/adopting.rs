@@ -83,7 +83,8 @@ pub trait Adopting: Leads {
         let Some(office) = self.office() else { return };
         let Some(member) = node.membership.members.get(&peer) else { return };
         let waits = member.wants_vote && node.membership.is_learner(peer) && !node.membership.is_joint();
-        let wanted = office.first_own.max(node.commit.min(office.end_at_check));
+        // One that does not hold yet what made it a learner would not know, as a voter, that it is a member.
+        let wanted = office.first_own.max(office.pending_change).max(node.commit.min(office.end_at_check));
         let is_alive = |known: &Known| (known.is_active || known.ready_checks > 0) && !node.links_down.contains(&peer);
         let is_ready = office
             .peers

@@ -36,6 +36,7 @@ pub trait HandingOver: Leads {
         if let Some((_, earlier)) = node.transfer_ticket.replace((to, ticket)) {
             out.refuse(earlier, Refusal::TransferTimedOut);
         }
+        node.patience.on_asked_away();
         if is_new {
             self.start_transfer(to, Reason::Asked, out);
         }

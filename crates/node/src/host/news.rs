@@ -99,7 +99,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         if is_suspended {
             tracing::warn!(
                 node,
-                "this member is preferred as leader no more for a while: it lost leadership twice, asked by nobody; look at its disk, its machine and its links"
+                "this member is preferred as leader no more for a while: it lost leadership again and again, asked by nobody; look at its disk, its machine and its links"
             );
         } else {
             tracing::info!(node, "this member is preferred as leader again");
