@@ -169,6 +169,7 @@ async fn one_who_is_turned_away_while_it_writes_reads_why() {
                 client.connect("localhost", near).await.expect("in TLS 1.3 a client is content first");
             // More than the way between them holds.
             stream.write_all(&[0; 64 << 10]).await.expect("nobody breaks the connection under it");
+            stream.flush().await.expect("nor before it is read");
             stream.read_u8().await.expect_err("it is turned away")
         });
     assert!(turned_away.to_string().contains("no certificate"), "{turned_away}");
