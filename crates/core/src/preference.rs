@@ -14,17 +14,19 @@ const DOUBLINGS_MAX: u32 = 8;
 /// Election timeouts after which a step of what is remembered is forgotten: the longest wait for a hand-over.
 const PERIOD: u32 = READY_CHECKS << DOUBLINGS_MAX;
 
-/// Periods in which a hand-over, or a leadership that was lost to another, is forgotten. One alone would let a member that never lasts have its next
+/// Periods in which a hand-over is forgotten, and a leadership that was lost. One alone would let a member that never lasts have its next
 /// hand-over sooner each time that the longest wait is over.
 const STEPS: u32 = 2;
 
-/// Lost leaderships, in steps, after which a preferred member is preferred no more: the second that another took, before the first is
-/// forgotten.
-const LOSSES_MAX: u32 = STEPS + 1;
+/// What a leadership counts that was lost to another.
+const LOST: u32 = 4;
 
-/// A leadership that was lost and that nobody else took counts for less. Most often its peers were to blame; but where it loses and
-/// regains leadership again and again, it may be sick itself, and as quick to stand for election.
-const REGAINED_STEPS: u32 = 1;
+/// What one counts that was lost and that nobody else took. Most often its peers were to blame; but where a member loses and regains
+/// leadership again and again, it may be sick itself, and as quick to stand for election.
+const REGAINED: u32 = 1;
+
+/// What must come together until a preferred member is preferred no more: the second loss, before the first is forgotten.
+const LOSSES_MAX: u32 = LOST + LOST / STEPS;
 
 /// Each time that it comes to that doubles the time which it lasts, until eight periods, half an hour as members are set up.
 const SUSPENSIONS_MAX: u32 = 4;
@@ -47,7 +49,7 @@ pub struct Patience {
     has_lost: bool,
     /// An operator has asked for another leader in its present reign: however it ends, that is no loss.
     is_asked_away: bool,
-    /// Steps until the leaderships that it lost to others are forgotten.
+    /// What the leaderships count that it lost, and that are not forgotten.
     losses: u32,
     /// Ends of periods until it is preferred again.
     suspended: u32,
@@ -90,20 +92,20 @@ impl Patience {
     /// This member leads.
     pub fn on_leads(&mut self) {
         self.is_asked_away = false;
-        self.count(REGAINED_STEPS);
+        self.count(REGAINED);
     }
 
     /// Another member leads.
     pub fn on_other_leads(&mut self) {
-        self.count(STEPS);
+        self.count(LOST);
     }
 
     /// Counts the leadership that was lost, if one was.
-    fn count(&mut self, steps: u32) {
+    fn count(&mut self, weight: u32) {
         if !std::mem::take(&mut self.has_lost) || self.is_suspended() {
             return;
         }
-        self.losses += steps;
+        self.losses += weight;
         if self.losses >= LOSSES_MAX {
             self.losses = 0;
             self.suspensions = (self.suspensions + SUSPENSION_STEPS).min(SUSPENSION_STEPS * SUSPENSIONS_MAX);
@@ -123,9 +125,9 @@ impl Patience {
             *steps -= 1;
             *steps > 0
         });
-        for steps in [&mut self.losses, &mut self.suspended, &mut self.suspensions] {
-            *steps = steps.saturating_sub(1);
-        }
+        self.losses = self.losses.saturating_sub(LOST / STEPS);
+        self.suspended = self.suspended.saturating_sub(1);
+        self.suspensions = self.suspensions.saturating_sub(1);
     }
 
     /// Whether there is something to forget.
@@ -221,14 +223,16 @@ mod tests {
 
     #[test]
     fn leadership_that_nobody_else_took_counts_for_less() {
-        let mut patience = Patience::new();
-        let suspended = [(); 3].map(|()| {
+        fn regain(patience: &mut Patience) -> bool {
             patience.on_lost();
             patience.on_leads();
             patience.on_other_leads();
             patience.is_suspended()
-        });
-        assert_eq!(suspended, [false, false, true]);
+        }
+        let mut patience = Patience::new();
+        assert_eq!([(); 6].map(|()| regain(&mut patience)), [false, false, false, false, false, true]);
+        let mut patience = Patience::new();
+        assert_eq!([lose(&mut patience), regain(&mut patience), regain(&mut patience)], [false, false, true]);
         let mut patience = Patience::new();
         lose(&mut patience);
         patience.forget_a_step();

@@ -190,7 +190,8 @@ fn a_newcomer_knows_that_it_is_a_member_before_it_votes() {
 
 #[test]
 fn a_learner_that_asks_whether_it_votes_carries_no_term_to_others() {
-    play_all(include_str!("found/learner-carries-no-term.txt"));
+    play::<Raft>(include_str!("found/learner-carries-no-term.txt"));
+    play::<BlazingMq>(include_str!("found/learner-carries-no-term.txt"));
 }
 
 #[test]
