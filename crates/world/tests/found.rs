@@ -195,11 +195,6 @@ fn a_learner_that_asks_whether_it_votes_carries_no_term_to_others() {
 }
 
 #[test]
-fn a_preferred_member_that_loses_and_regains_leadership_again_and_again_is_suspended() {
-    play_all(include_str!("found/preferred-and-quick-to-regain.txt"));
-}
-
-#[test]
 fn a_preferred_member_whose_successor_comes_late_was_asked_away_all_the_same() {
     play_all(include_str!("found/preferred-and-asked-away-late.txt"));
 }
@@ -207,7 +202,12 @@ fn a_preferred_member_whose_successor_comes_late_was_asked_away_all_the_same() {
 #[test]
 fn a_preferred_member_whose_peers_are_to_blame_stays_preferred() {
     play_all(include_str!("found/preferred-whose-peers-end.txt"));
-    play_all(include_str!("found/preferred-and-all-cut-off.txt"));
+    // Not under BlazingMQ, where another leads after the second cut.
+    let all_cut_off = include_str!("found/preferred-and-all-cut-off.txt");
+    play::<Raft>(all_cut_off);
+    play::<Gmt2000>(all_cut_off);
+    play::<Zab>(all_cut_off);
+    play::<Paxos>(all_cut_off);
 }
 
 #[test]
