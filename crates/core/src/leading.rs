@@ -69,7 +69,7 @@ pub trait Leads: Protocol {
 
     /// The timer that ends a hand-over.
     const TRANSFER_TIMER: Self::Timer;
-    /// The timer by which [`Patience`](crate::preference::Patience) with preferred members forgets.
+    /// The timer by which [`Patience`] with preferred members forgets.
     const PATIENCE_TIMER: Self::Timer;
 
     // --- Where things are. ---------------------------------------------------------------------------------------
@@ -182,9 +182,6 @@ pub trait Leads: Protocol {
 
     /// A change of membership that this leader makes by itself.
     fn append_change(&mut self, change: MembershipChange, out: &mut Effects<Self>);
-
-    /// Another membership is about to be in force.
-    fn before_adoption(&mut self, _: &Membership, _: u64) {}
 
     /// Another membership is in force: a leader adjusts the peers that it sends to. Where it sends to all members, as
     /// most do, that is [`Welcoming::welcome_and_dismiss`].

@@ -68,7 +68,6 @@ pub trait Adopting: Leads {
 
     /// Adopts the membership that holds from here on; a leader adjusts the peers that it sends to (RM-7, RM-8).
     fn adopt(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<Self>) {
-        self.before_adoption(&membership, index);
         self.node_mut().reconfigure(membership, index, out);
         self.adjust_peers(out);
         self.abort_transfer_to_strangers(out);
