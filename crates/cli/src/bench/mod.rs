@@ -97,12 +97,12 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
 async fn connected(settings: &mut Settings, options: &Options) -> Result<Vec<Channel>> {
     let (mut channels, mut unanswered) = (Vec::new(), Vec::new());
     for endpoint in std::mem::take(&mut settings.endpoints) {
-        match transport(&endpoint, options)?.connect().await {
+        match channel_to(&endpoint, options).await {
             Ok(channel) => {
                 channels.push(channel);
                 settings.endpoints.push(endpoint);
             }
-            Err(error) => unanswered.push(format!("{endpoint}: {:#}", anyhow::Error::new(error))),
+            Err(why) => unanswered.push(why),
         }
     }
     let unanswered = unanswered.join("; ");
@@ -115,10 +115,16 @@ async fn connected(settings: &mut Settings, options: &Options) -> Result<Vec<Cha
     let connections = usize::try_from(settings.connections)?;
     channels.truncate(connections);
     for endpoint in settings.endpoints.iter().cycle().skip(channels.len()).take(connections - channels.len()) {
-        let connecting = transport(endpoint, options)?.connect().await;
-        channels.push(connecting.map_err(|error| unavailable(format!("no connection to {endpoint}: {error}")))?);
+        let channel = channel_to(endpoint, options).await;
+        channels.push(channel.map_err(|why| unavailable(format!("no connection to {why}")))?);
     }
     Ok(channels)
+}
+
+/// A connection, or the endpoint with why there is none.
+async fn channel_to(endpoint: &str, options: &Options) -> Result<Channel, String> {
+    let transport = transport(endpoint, options).map_err(|error| error.to_string())?;
+    transport.connect().await.map_err(|error| format!("{endpoint}: {:#}", anyhow::Error::new(error)))
 }
 
 /// Time from the end of warming up to the last answer.
