@@ -39,8 +39,8 @@ const SUSPENSION_STEPS: u32 = STEPS << (SUSPENSIONS_MAX - 1);
 /// A preferred member that reaches the leader alone looks ready and cannot win. Handed leadership again and again, it would
 /// cost the service an election each time, for ever. So would one that wins and does not last: whose disk is too slow for what a
 /// leader writes, whose machine stands still now and then, whose process ends as soon as it leads. How a reign ended is not always
-/// seen, so each hand-over counts; what is long ago does not. All is forgotten step by step, so that in the long run no more happens than is
-/// forgotten: a hand-over in two periods from each that makes them, or one in each longest wait.
+/// seen, so each hand-over counts; what is long ago does not. All is forgotten step by step, so that a member that never
+/// lasts has a burst of reigns once, and from then on one in each longest wait.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Patience {
     /// Steps until the hand-overs to a member are forgotten.

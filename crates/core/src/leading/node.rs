@@ -49,11 +49,11 @@ pub struct Node<L = Log> {
     /// Whether this node, which must never lead, leads all the same until another has caught up: it holds what those
     /// who may lead lack, and nobody gives entries without leading.
     pub is_caretaker: bool,
-    /// Whether it refused a candidate for a log that lacks entries, with nobody leading since.
+    /// Whether it has noted that the others lack what it holds (entries, or that a member votes), with nobody leading since.
     pub has_refused_for_log: bool,
     /// The last change of who votes that is in force here stands at this index or below.
     pub membership_index: u64,
-    /// Counts of hand-overs to preferred members that failed.
+    /// What is remembered of preferred members, itself among them.
     pub patience: Patience,
     /// Whether writes to the disk no longer become durable.
     pub is_disk_stalled: bool,
