@@ -425,6 +425,26 @@ async fn ask(transport: &Transport, patience: Option<Duration>) -> Result<(Respo
     Ok((response, channel))
 }
 
+/// An end of a connection before any answer, where TLS may be what is missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CutShort {
+    /// What came was no HTTP/2, or nothing came: perhaps the port speaks TLS.
+    NoHttp2,
+    /// It ended before anything was asked on it: perhaps a certificate is wanted. Its own error is nobody's any more.
+    Unasked,
+}
+
+impl CutShort {
+    /// The end that this answer tells of; `None` if it is of another kind.
+    pub fn told_by(status: &tonic::Status) -> Option<CutShort> {
+        match status.message() {
+            said if said.contains("http2 error") || said == "transport error" => Some(CutShort::NoHttp2),
+            said if said.contains("operation was canceled") => Some(CutShort::Unasked),
+            _ => None,
+        }
+    }
+}
+
 /// The innermost cause: "connection refused" tells more than "transport error".
 fn cause(error: &dyn std::error::Error) -> String {
     let mut innermost = error;

@@ -50,7 +50,7 @@ impl BlazingMq {
         }
         // A learner, or one that must not lead: it may become able.
         let was_led = self.lost_leader.take().is_some();
-        if self.node.has_refused_for_log && !was_led {
+        if self.node.has_noted_that_others_lack && !was_led {
             // Nobody else leads within a whole timeout, because of the change of members that only this node knows.
             self.node.take_care();
             if self.node.may_lead() {

@@ -221,6 +221,7 @@ impl BlazingMq {
 
     /// The leader hands over to this node.
     pub(crate) fn on_handover(&mut self, from: NodeId, out: &mut Effects<BlazingMq>) {
+        self.node.note_hand_over(from);
         if self.node.may_lead() {
             self.become_candidate(Reason::Transfer(from), true, out);
         }

@@ -57,7 +57,7 @@ impl BlazingMq {
         self.eager_rounds = 0;
         self.lost_leader = None;
         self.node.is_caretaker = false;
-        self.node.has_refused_for_log = false;
+        self.node.has_noted_that_others_lack = false;
         out.cancel_timer(Timer::Wait);
         let because = if is_later { Reason::HigherTerm(leader) } else { Reason::LeaderHeard(leader) };
         self.announce(from, because, out);

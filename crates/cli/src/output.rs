@@ -5,7 +5,7 @@ use crate::exit::{Code, Exit};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 use hustings_api::EtcdError;
-use hustings_api::client::{self, Options};
+use hustings_api::client::{self, CutShort, Options};
 pub(crate) use hustings_console::output_argument;
 use hustings_node::remedies;
 use hustings_tls::{Identity, Pair, Trust};
@@ -245,9 +245,7 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
         what = format!(
             "{alert}: the member does not accept this certificate (--cert): is it of a CA that it trusts, and not revoked?"
         );
-    } else if ["http2 error", "operation was canceled"].iter().any(|said| what.contains(said))
-        || what == "transport error"
-    {
+    } else if CutShort::told_by(status).is_some() {
         what.push_str(
             "; does this port speak TLS? then give https:// and --cacert; does it ask for a certificate? then --cert and --key",
         );

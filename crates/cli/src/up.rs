@@ -122,12 +122,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
             asked.clone()
         }
     };
-    let is_given = matches.value_source("protocol") == Some(ValueSource::CommandLine);
-    if is_given && form.protocol.0 != asked.protocol.0 {
-        crate::protocols::identity(&asked.protocol.0, &asked.protocol.1)?;
-        // Its members say so, and what to do.
-        form.protocol = asked.protocol;
-    } else if matches.value_source("protocol-options") == Some(ValueSource::CommandLine) {
+    if matches.value_source("protocol-options") == Some(ValueSource::CommandLine) {
         // Options that a directory does not know may be others each time.
         form.protocol.1 = asked.protocol.1;
     }

@@ -162,6 +162,8 @@ async fn etcdctl_is_a_rival_like_any_other() {
     let mut ours = Running::start(&mut verb(&cluster, "elect", &["--id", "a"]));
     let mut observer = Running::start(&mut verb(&cluster, "observe", &[]));
     observer.line_with("stranger leads");
+    let why = run(&mut verb(&cluster, "why", &[])).ok();
+    assert!(why.contains(": stranger leads now, and has not written why"), "{why}");
     stranger.signal(Signal::TERM);
     ours.line_with("a leads billing");
     let listened = Running::start(&mut etcdctl.command(&["elect", "--listen", "billing"])).line_with("\"id\":\"a\"");

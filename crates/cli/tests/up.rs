@@ -102,13 +102,22 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
     changed.signal(Signal::TERM);
     assert_eq!(changed.end(), Some(0));
 
-    // A fault that cannot pass ends it, with the reason.
+    // Another protocol alone is refused before any member starts, with the way there.
+    let said = hustings(&["up", "--protocol", "zab", "--data-dir", text]).failed();
+    assert!(said.contains("holds a cluster of raft, and zab is asked for"), "{said}");
+    assert!(said.contains("a snapshot takes the data to another protocol"), "{said}");
+
+    // A fault that cannot pass ends it, with the reason: each directory is another member's.
+    let member = |name: &str| directory.path().join(name);
+    for (from, to) in [("n1", "kept"), ("n2", "n1"), ("n3", "n2"), ("kept", "n3")] {
+        std::fs::rename(member(from), member(to)).expect("a directory is moved");
+    }
     let mut command = Command::new(HUSTINGS);
-    let mut third = Running::start(command.args(["up", "--protocol", "zab", "--data-dir", text]));
+    let mut third = Running::start(command.args(["up", "--data-dir", text]));
     third.line_with("n1 is not started again: it ended 3 times at once");
     assert_eq!(third.end(), Some(1));
     let told = |words: &str| third.seen.iter().filter(|line| line.contains("n2: ") && line.contains(words)).count();
-    assert_eq!(told("belongs to protocol raft"), 1, "each error is said once: {:?}", third.seen);
+    assert_eq!(told("belongs to node"), 1, "each error is said once: {:?}", third.seen);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Goal: two members with data and a witness serve like three members, and nobody takes the witness for one that has data. Method: real
 //! processes under every protocol; members are killed, disks deleted, and what was acknowledged is read again.
 
-use crate::support::{PROTOCOLS, hustings, program};
+use crate::support::{HUSTINGS, PROTOCOLS, Running, hustings, program};
 use hustings_api::Client;
 use hustings_testbed::{Cluster, get, put, wait_for};
 use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 
 const KEYS: usize = 20;
 
@@ -120,6 +121,12 @@ async fn a_witness_serves_no_client_and_says_so() {
         assert_ne!(ended.code, Some(0), "{refused:?}: {ended:?}");
         assert!(ended.stderr.contains("this member is a witness"), "{refused:?}: {ended:?}");
     }
+    // Whoever observes an election there hears what is wrong.
+    let store = format!("hustings://{}", witness.trim_start_matches("http://"));
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" \"$@\" 2>&1", HUSTINGS, "observe", "billing", "--store", &store]);
+    let told = Running::start(&mut command).line_with("the election cannot be observed for now");
+    assert!(told.contains("this member is a witness"), "{told}");
     // Whoever knows the others, too, is served; and the witness says how it is.
     hustings(&["put", "key", "value", "--endpoints", &endpoints]).ok();
     let status: Value =

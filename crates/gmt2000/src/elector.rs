@@ -114,7 +114,7 @@ impl Gmt2000 {
         // Nobody else leads within a whole timeout: because of what only this node holds; or because the others lack its claim
         // for a majority and have let it grow old; or because its vote is bound to a ballot that they cannot leave without it.
         // So it calls as everybody does, at the usual pace, and claims nothing for itself unless it is a caretaker now.
-        if self.node.has_refused_for_log {
+        if self.node.has_noted_that_others_lack {
             self.node.take_care();
         }
         self.eager_rounds = 0;

@@ -166,6 +166,7 @@ impl Gmt2000 {
 
     /// The leader hands over to this node.
     pub(crate) fn on_handover(&mut self, from: NodeId, out: &mut Effects<Gmt2000>) {
+        self.node.note_hand_over(from);
         if self.node.may_lead() {
             self.start_election(Reason::Transfer(from), Standing::Successor, out);
         }

@@ -95,11 +95,11 @@ impl Gmt2000 {
         self.hears_majority = false;
         self.losses = 0;
         self.strangers.clear();
-        self.node.is_caretaker = false;
-        self.node.has_refused_for_log = false;
+        self.node.has_noted_that_others_lack = false;
         // A hand-over that waits for the round trip to pass is this leader's own wish, whatever it says meanwhile.
         let is_passing = |(_, standing): &(Reason, Standing)| *standing != Standing::Successor;
         self.wanted.take_if(|wanted| is_passing(wanted));
+        self.node.is_caretaker &= self.wanted.is_some();
         if self.ballot.number > self.node.promise.term && !self.is_ballot_pressing() {
             // The caller of that election hears this leader as well, or will call again.
             self.ballot = Ballot::numbered(self.node.promise.term);
@@ -128,7 +128,7 @@ impl Gmt2000 {
         if self.ballot.number <= self.node.promise.term {
             self.turn_to_ballot(self.node.promise.term.next());
         }
-        if self.node.has_refused_for_log && self.eager_rounds == 0 {
+        if self.node.has_noted_that_others_lack && self.eager_rounds == 0 {
             // Its own timer says the same, but may never fire: each election that others call sets it anew.
             self.node.take_care();
         }

@@ -71,7 +71,7 @@ impl Raft {
         if self.node.leader.is_some() {
             self.forget_leader(Reason::ElectionTimeout, out);
         }
-        if self.node.has_refused_for_log && !was_led {
+        if self.node.has_noted_that_others_lack && !was_led {
             // Nobody else leads within a whole timeout, because of what only this node holds.
             self.node.take_care();
             if self.may_campaign() {
@@ -135,6 +135,7 @@ impl Raft {
 
     /// The leader hands over (RV-7). Candidates are on their way already; others may not lead.
     pub(crate) fn on_timeout_now(&mut self, from: NodeId, out: &mut Effects<Raft>) {
+        self.node.note_hand_over(from);
         if matches!(self.role_state, RoleState::Follower) && self.may_campaign() {
             self.campaign(Campaign::transfer(Reason::Transfer(from)), out);
         }

@@ -86,7 +86,7 @@ impl Raft {
     fn hear_leader(&mut self, out: &mut Effects<Raft>) {
         self.has_lost = false;
         self.node.is_caretaker = false;
-        self.node.has_refused_for_log = false;
+        self.node.has_noted_that_others_lack = false;
         self.eager_campaigns = 0;
         self.lost_leader = None;
         self.refused_while_fresh.clear();

@@ -158,6 +158,12 @@ fn a_caretaker_hands_over_to_one_that_has_everything_before_it_has_settled() {
 }
 
 #[test]
+fn a_witness_hands_care_over_to_one_that_must_never_lead_and_holds_the_state() {
+    play_all(include_str!("found/witness-hands-care-over.txt"));
+    play_all(include_str!("found/witness-hands-care-over-beside-the-sick.txt"));
+}
+
+#[test]
 fn a_caretaker_gives_way_while_it_synchronizes() {
     play_all(include_str!("found/witness-synchronizes-for-ever.txt"));
     play_all(include_str!("found/witness-synchronizes-beside-the-sick.txt"));

@@ -238,5 +238,6 @@ impl Zab {
         }
         out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
         self.on_checked(out);
+        self.give_care_away_unsettled(out);
     }
 }

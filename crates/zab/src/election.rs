@@ -190,7 +190,7 @@ impl Zab {
             return self.look_again(out);
         }
         let nobody_may_lead = !looking.proposal.is_eligible() && !self.node.is_caretaker;
-        if looking.doublings == DOUBLINGS_MAX && nobody_may_lead && self.node.has_refused_for_log {
+        if looking.doublings == DOUBLINGS_MAX && nobody_may_lead && self.node.has_noted_that_others_lack {
             // `[OURS]` A voter looks that does not know that it votes: this server can tell it, by leading.
             self.node.take_care();
             return self.look_again(out);

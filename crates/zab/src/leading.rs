@@ -166,7 +166,8 @@ impl InOrder for Zab {
 
 impl Zab {
     /// The leader resigns in this node's favour.
-    pub(crate) fn on_handover(&mut self) {
+    pub(crate) fn on_handover(&mut self, from: NodeId) {
+        self.node.note_hand_over(from);
         self.is_successor = self.may_lead();
     }
 

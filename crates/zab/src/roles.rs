@@ -88,7 +88,7 @@ impl Zab {
         following.phase = Phase::Broadcast;
         self.node.leader = Some(leader);
         self.node.is_caretaker = false;
-        self.node.has_refused_for_log = false;
+        self.node.has_noted_that_others_lack = false;
         self.announce(from, Reason::LeaderHeard(leader), out);
         self.node.end_transfer(out);
     }

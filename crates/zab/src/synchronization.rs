@@ -127,6 +127,19 @@ impl Zab {
         }
     }
 
+    /// `[OURS]` The same at a check, where nobody that may lead has that history: one that must never lead either can give the state.
+    pub(crate) fn give_care_away_unsettled(&mut self, out: &mut Effects<Zab>) {
+        let RoleState::Leading(leading) = &self.role_state else { return };
+        if leading.phase != Phase::Synchronization || !self.is_caretaker() {
+            return;
+        }
+        let synced = leading.office.peers.iter().filter(|(_, learner)| learner.is_synced());
+        let successor = synced.map(|(id, _)| *id).find(|id| self.node.may_take_care(*id));
+        if let Some(to) = successor {
+            self.tell_successor(to, Reason::Preferred(to), out);
+        }
+    }
+
     pub(crate) fn tell_up_to_date(&mut self, to: NodeId, out: &mut Effects<Zab>) {
         let (epoch, commit, me) = (self.node.promise.term, self.node.commit, self.node.me);
         let RoleState::Leading(leading) = &mut self.role_state else { return };

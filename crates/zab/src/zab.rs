@@ -362,7 +362,7 @@ impl Zab {
             Message::UpToDate { commit, .. } => self.on_up_to_date(from, commit, out),
             Message::Commit { commit, .. } => self.on_commit(commit, out),
             Message::Ping { round, .. } => self.on_ping(from, round, out),
-            Message::Handover { .. } => self.on_handover(),
+            Message::Handover { .. } => self.on_handover(from),
             other => unreachable!("{other:?} does not come from a leader"),
         }
     }

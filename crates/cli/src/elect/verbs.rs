@@ -193,8 +193,14 @@ async fn observe(matches: &ArgMatches, election: Election) -> Result<()> {
 pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
     start_logging()?;
     let election = election_of(matches, name)?;
+    // Asked first: a store that does not answer is told so, and not waited for.
+    election.history().await.map_err(of_store)?;
+    let looked = tokio::time::timeout(ANSWER_TIMEOUT, election.observe().next()).await;
+    let leader = looked.ok().and_then(Result::ok).flatten();
+    // Read after the leader was seen, so that one of ours stands in it.
     let history = election.history().await.map_err(of_store)?;
-    if history.tenures().next().is_none() {
+    let unwritten = leader.filter(|leader| history.tenures().all(|tenure| tenure.token < leader.token));
+    if history.tenures().next().is_none() && unwritten.is_none() {
         return Err(not_found(format!("nobody is known to have led {}", election.name())));
     }
     for tenure in history.tenures() {
@@ -212,6 +218,16 @@ pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
                 println!("token {token}: {who} was elected{at}; the one before: {before}");
             }
         }
+    }
+    let Some(Leader { id, token, .. }) = unwritten else { return Ok(()) };
+    match format_of(matches) {
+        Format::Json => println!(
+            "{}",
+            json!({"apiVersion": "v1", "kind": "Tenure", "token": token.to_string(), "id": id, "since": null, "before": null})
+        ),
+        _ => println!(
+            "token {token}: {id} leads now, and has not written why: other programs, such as `etcdctl elect`, write no history"
+        ),
     }
     Ok(())
 }

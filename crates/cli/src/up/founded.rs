@@ -68,14 +68,21 @@ impl Founded {
                 self.base_port
             );
         }
-        if is_given("protocol-options") {
-            // Options alone are those of the protocol that is there.
+        if is_given("protocol") || is_given("protocol-options") {
+            // Options alone are those of the protocol that is there, and a protocol alone means the options that it has there.
             let protocol = if is_given("protocol") { &asked.protocol.0 } else { &self.protocol.0 };
-            let wanted = crate::protocols::identity(protocol, &asked.protocol.1)?;
+            let is_other = *protocol != self.protocol.0;
+            let options = if is_given("protocol-options") || is_other { &asked.protocol.1 } else { &self.protocol.1 };
+            let wanted = crate::protocols::identity(protocol, options)?;
             let held = crate::protocols::identity(&self.protocol.0, &self.protocol.1)?;
             if wanted != held {
+                let moving = if is_other {
+                    "; a snapshot takes the data to another protocol (hustings snapshot --help)"
+                } else {
+                    ""
+                };
                 bail!(
-                    "{directory} holds a cluster of {held}, and {wanted} is asked for; leave --protocol and --protocol-options out, or give another --data-dir"
+                    "{directory} holds a cluster of {held}, and {wanted} is asked for; leave --protocol and --protocol-options out, or give another --data-dir{moving}"
                 );
             }
         }

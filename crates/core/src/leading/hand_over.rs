@@ -106,6 +106,7 @@ pub trait HandingOver: Leads {
             self.promote_if_ready(learner, out);
         }
         self.hand_over_to_preferred(out);
+        self.hand_care_over(out);
     }
 
     /// Leadership returns to a preferred member once it has been caught up and heard for a while.
@@ -145,11 +146,27 @@ pub trait HandingOver: Leads {
     fn hand_over_as_caretaker(&mut self, peer: NodeId, out: &mut Effects<Self>) {
         let (node, is_ready) = (self.node(), self.has_everything(peer));
         let Some(office) = self.office() else { return };
+        let may_succeed = |id: NodeId| office.known(id).is_some_and(|known| node.may_succeed(id, known));
+        let is_busy = office.transfer.as_ref().is_some_and(|transfer| may_succeed(transfer.to));
+        if !self.is_caretaker() || is_busy || !self.is_reigning() || !self.may_give_way() {
+            return;
+        }
+        if is_ready && may_succeed(peer) {
+            self.start_transfer(peer, Reason::Preferred(peer), out);
+        }
+    }
+
+    /// Nobody that may lead has caught up with this witness between two checks, perhaps because a state is needed that it cannot give.
+    /// One that holds the state and must never lead takes care in its place.
+    fn hand_care_over(&mut self, out: &mut Effects<Self>) {
+        let Some(office) = self.office() else { return };
         if !self.is_caretaker() || office.transfer.is_some() || !self.is_reigning() || !self.may_give_way() {
             return;
         }
-        if is_ready && office.known(peer).is_some_and(|known| node.may_succeed(peer, known)) {
-            self.start_transfer(peer, Reason::Preferred(peer), out);
+        let may = |id: &NodeId| self.has_everything(*id) && self.node().may_take_care(*id);
+        let successor = self.node().membership.voters.iter().copied().find(may);
+        if let Some(to) = successor {
+            self.start_transfer(to, Reason::Preferred(to), out);
         }
     }
 

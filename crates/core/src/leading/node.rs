@@ -50,7 +50,7 @@ pub struct Node<L = Log> {
     /// who may lead lack, and nobody gives entries without leading.
     pub is_caretaker: bool,
     /// Whether it has noted that the others lack what it holds (entries, or that a member votes), with nobody leading since.
-    pub has_refused_for_log: bool,
+    pub has_noted_that_others_lack: bool,
     /// The last change of who votes that is in force here stands at this index or below.
     pub membership_index: u64,
     /// What is remembered of preferred members, itself among them.
@@ -129,7 +129,7 @@ impl<L: History> Node<L> {
             installing: None,
             transfer_ticket: None,
             is_caretaker: false,
-            has_refused_for_log: false,
+            has_noted_that_others_lack: false,
             membership_index,
             patience: Patience::new(),
             is_disk_stalled: false,
@@ -230,6 +230,22 @@ impl<L: History> Node<L> {
         is_willing && member != self.me && self.membership.voters.contains(&member)
     }
 
+    /// Whether `member`, of which this caretaker knows that, may take care in its place: it must never lead either, and holds the state
+    /// that a witness cannot give.
+    pub fn may_take_care(&self, member: NodeId) -> bool {
+        let holds_state = self.membership.voters.contains(&member) && !self.membership.is_witness(member);
+        self.membership.is_witness(self.me) && holds_state && !self.links_down.contains(&member)
+    }
+
+    /// Notes that `from` hands leadership over to this node. A witness does so as well where this one must never lead: then it leads as
+    /// a caretaker.
+    pub fn note_hand_over(&mut self, from: NodeId) {
+        let holds_state = !self.membership.is_witness(self.me);
+        if self.membership.is_witness(from) && holds_state && self.priority() == Priority::Never {
+            self.take_care();
+        }
+    }
+
     /// Whether this voter, which has heard of this commit, may not know that it votes, or may not know with whom.
     pub fn may_not_know_that_it_votes(&self, voter: NodeId, commit: Lsn) -> bool {
         self.membership.is_voter(voter) && commit.index < self.membership_index
@@ -238,7 +254,7 @@ impl<L: History> Node<L> {
     /// Notes that the others lack what only this node holds, if it is one that must never lead: where nobody else comes to lead, it leads as
     /// a caretaker.
     pub fn note_that_others_lack(&mut self, they_do: bool) {
-        self.has_refused_for_log |= they_do && self.priority() == Priority::Never;
+        self.has_noted_that_others_lack |= they_do && self.priority() == Priority::Never;
     }
 
     /// Whether this node, as far as it knows, does not vote and is to vote one day: perhaps it does already, and was not told.

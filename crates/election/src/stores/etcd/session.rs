@@ -7,7 +7,7 @@ use crate::clock::{boot_micros, micros};
 use crate::seat::Told;
 use crate::stores::mood::Mood;
 use crate::stores::shared_lease::SharedLease;
-use hustings_api::client::Options;
+use hustings_api::client::{CutShort, Options};
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, StatusRequest};
 use hustings_api::{Client, EtcdError};
 use hustings_lease::Profile;
@@ -280,14 +280,12 @@ async fn grant_millis(session: &Session, client: &Client) -> Result<(i64, Durati
 
 /// Words of a refusal, or of the cause of a broken connection.
 fn words(reach: &Reach, status: &tonic::Status) -> String {
-    let is_no_http2 = status.message().contains("http2 error") || status.message() == "transport error";
-    // A connection that ended before anything was asked on it: its own error is nobody's any more.
-    let is_cut_short = status.message().contains("operation was canceled");
+    let end = CutShort::told_by(status);
     let remedy = match Obstacle::behind(status) {
-        None if is_no_http2 && !reach.is_in_tls() => {
+        None if end == Some(CutShort::NoHttp2) && !reach.is_in_tls() => {
             "; does its port speak TLS? then say so: `?cacert=FILE` behind the store's URL"
         }
-        None if is_cut_short && reach.is_in_tls() => {
+        None if end == Some(CutShort::Unasked) && reach.is_in_tls() => {
             "; does it ask for a certificate? then give cert=FILE and key=FILE behind the `?` of the store's URL"
         }
         Some(Obstacle::OurCertificate) => {

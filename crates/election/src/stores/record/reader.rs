@@ -12,10 +12,6 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between two reads of the record without a hint.
 const POLL: Duration = Duration::from_millis(500);
-/// Pause between two tries to reach a store.
-const RETRY: Duration = Duration::from_millis(100);
-/// Pause after a store does not admit the user, and did before.
-const DENIED_RETRY: Duration = Duration::from_secs(2);
 /// Times that a wish is written over what somebody else has just written.
 const TRIES: usize = 20;
 
@@ -124,21 +120,9 @@ impl<R: Records> Reader for RecordReader<R> {
                         let _ = timeout(POLL, hints.changed()).await;
                     }
                 }
-                match self.leader().await {
-                    Ok(leader) => {
-                        self.has_shown = true;
-                        self.records.mood().well();
-                        return Ok(leader);
-                    }
-                    Err(StoreError::Denied(why)) if !self.has_shown => return Err(StoreError::Denied(why)),
-                    Err(StoreError::Denied(why)) => {
-                        self.records.mood().trouble(&why);
-                        tokio::time::sleep(DENIED_RETRY).await;
-                    }
-                    Err(why) => {
-                        tracing::debug!(%why, "an election cannot be observed");
-                        tokio::time::sleep(RETRY).await;
-                    }
+                let seen = self.leader().await;
+                if let Some(told) = self.records.mood().after_look(&mut self.has_shown, seen).await {
+                    return told;
                 }
             }
         })

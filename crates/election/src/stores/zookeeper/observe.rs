@@ -14,10 +14,6 @@ use hustings_lease::history::History;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Pause between two tries to reach a store.
-const RETRY: Duration = Duration::from_millis(100);
-/// Pause after a member does not admit the user, and did before.
-const DENIED_RETRY: Duration = Duration::from_secs(2);
 /// Time that one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Session timeout of a process that only reads.
@@ -199,22 +195,12 @@ impl Reader for ZookeeperReader {
     fn next(&mut self) -> Later<'_, Result<Option<Leader>, StoreError>> {
         Box::pin(async {
             loop {
-                match self.step().await {
-                    Ok(shown) => {
-                        self.has_shown = true;
-                        self.mood.well();
-                        return Ok(shown);
-                    }
-                    Err(StoreError::Denied(why)) if !self.has_shown => return Err(StoreError::Denied(why)),
-                    Err(StoreError::Denied(why)) => {
-                        self.mood.trouble(&why);
-                        tokio::time::sleep(DENIED_RETRY).await;
-                    }
-                    Err(why) => {
-                        tracing::debug!(%why, "an election cannot be observed");
-                        self.endpoints.rotate_left(1);
-                        tokio::time::sleep(RETRY).await;
-                    }
+                let seen = self.step().await;
+                if let Err(StoreError::Silent(_)) = seen {
+                    self.endpoints.rotate_left(1);
+                }
+                if let Some(told) = self.mood.after_look(&mut self.has_shown, seen).await {
+                    return told;
                 }
             }
         })
