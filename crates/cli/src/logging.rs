@@ -11,13 +11,16 @@ pub(crate) use hustings_console::say;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::Duration;
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
 /// Lines that wait for a slow reader; the next ones are dropped.
 const LINES_MAX: usize = 16_384;
 
 /// Ends the writing thread once all is written; taken where the process ends.
 static GUARD: Mutex<Option<WorkerGuard>> = Mutex::new(None);
+
+/// The way to the writing thread for what is no log line, from when logging has begun until the process ends.
+static ASIDE: Mutex<Option<NonBlocking>> = Mutex::new(None);
 
 /// Lines are written together up to this many bytes.
 const BATCH_BYTES: usize = 32 * 1024;
@@ -124,6 +127,7 @@ pub(crate) fn start(wanted: &Wanted<'_>) -> Result<()> {
         .thread_name("hustings-log")
         .finish(Outputs(outputs.iter().map(|output| open(output)).collect::<Result<_>>()?));
     *GUARD.lock().expect("nobody panics while holding it") = Some(guard);
+    *ASIDE.lock().expect("nobody panics while holding it") = Some(writer.clone());
     let logging = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)
@@ -159,8 +163,21 @@ fn open(output: &str) -> Result<Forgiving<Box<dyn Write + Send>>> {
     Ok(Forgiving::new(inner))
 }
 
+/// As [`say`], and waits for no reader: whoever leads must not stand still because of whoever reads what it says.
+pub(crate) fn say_aside(what: std::fmt::Arguments<'_>) {
+    let aside = ASIDE.lock().ok().and_then(|aside| aside.clone());
+    match aside {
+        // A line that finds no room is counted with the others.
+        Some(mut aside) => drop(aside.write_all(format!("hustings: {what}\n").as_bytes())),
+        None => say(what),
+    }
+}
+
 /// Waits, for a second at most, until what was logged is written: the last thing that a process does.
 pub(crate) fn finish() {
+    if let Ok(mut aside) = ASIDE.lock() {
+        drop(aside.take());
+    }
     if let Ok(mut guard) = GUARD.lock() {
         drop(guard.take());
     }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use hustings_election::{Change, Election, Leadership, Named, Office};
+use hustings_election::{Change, Election, Leadership, Named, Office, Wish};
 use hustings_testbed::{Cable, Cluster, Program};
 use rustix::process::Signal;
 use std::process::Command;
@@ -94,6 +94,55 @@ async fn a_lease_of_less_than_a_second_is_succeeded_within_it() {
     let tiny = office(&url_of("hustings", &cluster, "billing"), Duration::from_millis(150), "c");
     let refused = in_time("a refusal", tiny.campaign()).await.expect_err("it is shorter than an election").to_string();
     assert!(refused.contains("150ms is too short for this store: hustings grants"), "{refused}");
+}
+
+/// Goal: a candidate that hears answers too late to lead keeps nobody from leading. Method: all that the leader says and hears takes a
+/// second on its way; its renewals arrive all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_too_slow_to_lead_keeps_nobody_from_it() {
+    let cluster = Cluster::start(Program::hustings(support::HUSTINGS), 3).await.expect("it starts");
+    let cable = Cable::to(cluster.endpoints()[0].trim_start_matches("http://")).expect("a port is free");
+    let first = campaign(&candidate(&format!("hustings://{}/billing", cable.host()), "a")).await;
+    let second = candidate(&url_of("hustings", &cluster, "billing"), "b");
+    let (sender, mut changes) = tokio::sync::mpsc::unbounded_channel();
+    let waiting = tokio::spawn(async move { second.campaign_told(Some(sender)).await.expect("the times fit") });
+    while in_time("it waits", changes.recv()).await.expect("it stands for election") != Change::Waits {}
+    cable.slow(Duration::from_secs(1));
+    let slowed = Instant::now();
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    println!(
+        "hustings: the successor leads {:?} after the holder became slow, with a lease of {TTL:?}",
+        slowed.elapsed()
+    );
+    assert!(!first.is_leader() && second.is_leader());
+}
+
+/// Goal: `team` and `team/billing` are two elections. Method: one leads the lower one; another stands for the upper one, and an operator
+/// raises its generation.
+async fn elections_may_stand_below_each_other(scheme: &str, cluster: &Cluster) {
+    let (upper, lower) = (url_of(scheme, cluster, "team"), url_of(scheme, cluster, "team/billing"));
+    let observed = async |url: &str| {
+        let mut observer = Election::open(url).expect("the URL is right").observe();
+        in_time("an answer", observer.next()).await.expect("it answers").map(|leader| leader.id)
+    };
+    let below = campaign(&candidate(&lower, "below")).await;
+    assert_eq!(observed(&upper).await, None, "{scheme}");
+    let above = campaign(&candidate(&upper, "above")).await;
+    assert!(above.is_leader() && below.is_leader(), "{scheme}");
+    assert_eq!((observed(&upper).await.as_deref(), observed(&lower).await.as_deref()), (Some("above"), Some("below")));
+    above.resign("raised next").await;
+    let raised = Election::open(&upper).expect("the URL is right").wish(&Wish::Raise).await;
+    raised.unwrap_or_else(|error| panic!("{scheme}: {error}"));
+    assert_eq!(observed(&lower).await.as_deref(), Some("below"), "{scheme}: it leads on");
+    assert!(below.is_leader(), "{scheme}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn elections_may_stand_below_each_other_by_name() {
+    let cluster = Cluster::start(Program::hustings(support::HUSTINGS), 1).await.expect("it starts");
+    elections_may_stand_below_each_other("hustings", &cluster).await;
+    let cluster = Cluster::start(support::etcd(), 1).await.expect("it starts");
+    elections_may_stand_below_each_other("etcd", &cluster).await;
 }
 
 /// Goal: etcd counts whole seconds, and says so to a client that asks for less.

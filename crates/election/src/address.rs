@@ -271,12 +271,23 @@ pub(crate) fn check_name(name: &str) -> Result<&str, String> {
             "{name:?} has an empty part or a control character: name it like `billing` or `team/billing`"
         ));
     }
+    if let Some(part) = name.split('/').find(|part| matches!(*part, "." | "..")) {
+        return Err(format!("{name:?} has the part {part:?}, which is a way and no name: leave it out"));
+    }
     Ok(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_no_way() {
+        for refused in ["..", ".", "a/../b", "a/.", "", "/a", "a//b"] {
+            assert!(check_name(refused).is_err(), "{refused:?}");
+        }
+        assert!(check_name("a.b/..c/d").is_ok());
+    }
 
     #[test]
     fn a_url_names_a_store_and_an_election() {

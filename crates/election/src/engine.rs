@@ -20,7 +20,8 @@ use crate::seat::{Key, Line, Seat, Sitter, Store, Told, Turns};
 use crate::will::Bequest;
 use hustings_lease::candidate::Health;
 use hustings_lease::{
-    Answer, Attempt, Candidate, CandidateId, Change, Effect, Input, Loss, Request, Schedule, Settings, Timing, Why,
+    Answer, Attempt, Candidate, CandidateId, Change, Effect, Input, Loss, Request, Schedule, Settings, Timing, Token,
+    Why,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -156,6 +157,8 @@ struct Host {
     /// Candidates that stand once the store is open, and no other candidate of this process stands for the same election.
     pending: Vec<(Key, Standing, Waiter)>,
     runners: BTreeMap<Key, Runner>,
+    /// The highest token that this process has seen in each election for which it stands no more.
+    seen: BTreeMap<String, Token>,
     timers: BTreeSet<(u64, Key)>,
 }
 
@@ -167,9 +170,9 @@ impl Host {
     ) -> std::io::Result<Host> {
         let (tell, told) = mpsc::unbounded_channel();
         let timer = BootTimer::new()?;
-        let (pending, runners, timers) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
+        let (pending, runners, seen, timers) = (Vec::new(), BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         let (turns, ttl, refusal) = (Turns::new(), None, None);
-        Ok(Host { store, orders, told, tell, turns, timer, asked_ttl, ttl, refusal, pending, runners, timers })
+        Ok(Host { store, orders, told, tell, turns, timer, asked_ttl, ttl, refusal, pending, runners, seen, timers })
     }
 
     async fn run(mut self) {
@@ -320,6 +323,7 @@ impl Host {
         let id = CandidateId::named(&named.id);
         let mut settings = Settings::new(id.clone(), timing, profile);
         (settings.priority, settings.unstopped) = (named.priority, named.unstopped);
+        settings.seen = self.seen.get(&election).copied();
         let (candidate, effects) = match Candidate::start(settings) {
             Ok(started) => started,
             Err(misfit) => return drop(waiter.send(Err(CampaignError::Timing(misfit.0)))),
@@ -425,6 +429,10 @@ impl Host {
         }
         if self.runners.get(&key).is_some_and(|runner| runner.candidate.has_left()) {
             let runner = self.runners.remove(&key).expect("it was just there");
+            if let Some(token) = runner.candidate.highest() {
+                let seen = self.seen.entry(runner.election).or_insert(token);
+                *seen = token.max(*seen);
+            }
             for told in runner.on_left {
                 // A caller that asked may wait no longer.
                 let _ = told.send(());

@@ -77,7 +77,8 @@ impl KvStore {
     }
 
     /// Raises the present revision by so many, and compacts everything below: for a store that goes on as a new cluster, which must
-    /// use no revision again that the old one may have given out. Existing keys keep theirs.
+    /// use no revision again that the old one may have given out. Existing keys keep theirs. Tokens that the old cluster gave out, also
+    /// after this state was saved, count no more: the revision of users is raised as well, however little is asked for.
     ///
     /// Errors: the sum is beyond what a store can count; nothing is changed.
     pub fn bump_revision(&mut self, by: u64) -> Result<(), SnapshotError> {
@@ -85,6 +86,7 @@ impl KvStore {
         let Some(revision) = revision.filter(|revision| *revision <= snapshot::COUNTER_MAX) else {
             return Err(SnapshotError { what: format!("revision {} cannot be raised by {by}", self.view.revision) });
         };
+        self.view.users.outlive_tokens().map_err(|what| SnapshotError { what: what.to_owned() })?;
         if by > 0 {
             self.view.revision = revision;
             self.view.compact(revision).expect("the present is neither compacted nor in the future");

@@ -23,6 +23,8 @@ pub const ROOT: &str = "root";
 
 /// Users, and roles, that a store has at most.
 const NAMES_MAX: usize = 10_000;
+/// How far the revision of users is raised in a cluster that goes on from a saved state: above all that the old one may come to.
+const REVISIONS_RAISED: u64 = 1_000_000_000;
 /// Permissions of one role.
 const PERMISSIONS_MAX: usize = 1_000;
 /// Roles of one user.
@@ -289,6 +291,18 @@ impl Users {
     /// Whether a user may do everything.
     pub fn is_root(&self, user: &str) -> bool {
         self.users.get(user).is_some_and(|user| user.roles.contains(ROOT))
+    }
+
+    /// No token that was given out before, or will be by the cluster that this state is of, counts from now on. A store without users stays
+    /// as it is.
+    pub(crate) fn outlive_tokens(&mut self) -> Result<(), &'static str> {
+        if *self == Users::default() {
+            return Ok(());
+        }
+        let raised = self.revision.checked_add(REVISIONS_RAISED).filter(|raised| *raised <= u64::MAX / 2);
+        self.revision = raised.ok_or("the revision of the users cannot be raised any more")?;
+        self.enabled_at = self.revision;
+        Ok(())
     }
 
     fn user(&mut self, name: &str) -> Result<&mut User, AccountsError> {

@@ -62,13 +62,15 @@ pub struct Settings {
     pub profile: Profile,
     /// The end of a tenure whose application does not stop.
     pub unstopped: Unstopped,
+    /// The highest token that its process has seen in this election, in earlier campaigns: it leads only with a higher one.
+    pub seen: Option<Token>,
     pub(crate) planted: Option<Defect>,
 }
 
 impl Settings {
     /// A candidate of priority and rank 0.
     pub fn new(id: CandidateId, timing: Timing, profile: Profile) -> Settings {
-        Settings { id, priority: 0, rank: 0, timing, profile, unstopped: Unstopped::Lapses, planted: None }
+        Settings { id, priority: 0, rank: 0, timing, profile, unstopped: Unstopped::Lapses, seen: None, planted: None }
     }
 }
 
@@ -182,6 +184,7 @@ impl Candidate {
     /// Times that do not fit together, or not this store; see [`Timing::check`].
     pub fn start(settings: Settings) -> Result<(Candidate, Vec<Effect>), Misfit> {
         settings.timing.check(&settings.profile)?;
+        let highest = settings.seen;
         let mut candidate = Candidate {
             settings,
             stage: Stage::Seeking,
@@ -193,7 +196,7 @@ impl Candidate {
             observed: None,
             vacant: None,
             early_turn: None,
-            highest: None,
+            highest,
             has_lost_race: false,
             yielded: None,
             health: Health::Healthy,
@@ -239,6 +242,11 @@ impl Candidate {
             Stage::Entering { token, .. } | Stage::Leading { token } | Stage::Stopping { token, .. } => Some(*token),
             _ => None,
         }
+    }
+
+    /// The highest token of anybody that it has seen; `None` if there was none.
+    pub fn highest(&self) -> Option<Token> {
+        self.highest
     }
 
     /// Whether it stands for election no more, and holds nothing.

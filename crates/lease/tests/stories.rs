@@ -111,6 +111,18 @@ fn a_token_that_fell_leads_nobody_and_is_told() {
     assert!(a.is_answered(Answer::Gone).is_answered(Answer::Won(raised)).believes());
 }
 
+/// Goal: a process leads with no token that it has had before, also in a campaign of its own later. Method: it is told what the one before
+/// has seen.
+#[test]
+fn a_token_that_fell_since_an_earlier_campaign_leads_nobody() {
+    for (won, told) in [(70, vec![]), (3, vec![Change::TokenFell { won: token(3), seen: token(70) }])] {
+        let mut a = Stage::with(Profile::POSTGRES, |settings| settings.seen = Some(token(70)));
+        a.sees(held("b", 2)).is_answered(Answer::Gone).is_answered(Answer::Won(token(won)));
+        assert_eq!(a.tells(), told);
+        assert!(!a.believes() && matches!(a.asks(), Some(Request::Release(_))), "it gives {won} back");
+    }
+}
+
 #[test]
 fn a_release_whose_outcome_nobody_knows_is_looked_at_and_repeated() {
     let mut a = Stage::of(Profile::CONSUL).leads(5);

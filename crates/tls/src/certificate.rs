@@ -24,7 +24,8 @@ impl Certificate {
     /// Reads one; `None` if these bytes are none.
     pub fn read(der: &CertificateDer<'_>) -> Option<Certificate> {
         let (_, parsed) = X509Certificate::from_der(der).ok()?;
-        let common_name = parsed.subject().iter_common_name().next();
+        // Of several the last, as Go reads it: who moves here from etcd stays the same user.
+        let common_name = parsed.subject().iter_common_name().last();
         let common_name = common_name.and_then(|name| name.as_str().ok()).unwrap_or_default().to_owned();
         let (mut hosts, mut addresses) = (Vec::new(), Vec::new());
         let names = parsed.subject_alternative_name().ok().flatten();

@@ -196,7 +196,7 @@ impl Follower {
             }
             self.source.move_on().await;
             // A stream is asked without looking at who asks: a token that has ended is replaced by asking something else.
-            self.source.revision().await?;
+            self.source.revision(&self.keys).await?;
         }
     }
 

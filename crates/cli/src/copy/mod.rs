@@ -170,7 +170,7 @@ impl Copy {
         for what in self.what_is_left_behind(verb).await? {
             eprintln!("hustings: {what}");
         }
-        let revision = self.source.revision().await?;
+        let revision = self.source.revision(&self.keys).await?;
         let aim = revision.checked_add(REVISIONS_AHEAD).with_context(|| {
             format!("the source says that it is at revision {revision}, and none is left above it: is that an etcd?")
         })?;
@@ -279,7 +279,7 @@ impl Copy {
         let (aim, mut target) = watch::channel(None);
         let follows = matches.get_flag("follow");
         let telling = ProgressLine::new(follows);
-        let mut asker = source.clone();
+        let (mut asker, asked) = (source.clone(), keys.clone());
         let cutting = async {
             if follows {
                 let copied = HumanCount(copied);
@@ -288,7 +288,7 @@ impl Copy {
                 );
                 wait_for_a_word().await?;
             }
-            let end = asker.revision().await?;
+            let end = asker.revision(&asked).await?;
             aim.send_replace(Some(end));
             Ok::<_, anyhow::Error>(end)
         };
@@ -305,7 +305,7 @@ impl Copy {
                 break;
             }
             // Some versions of etcd say that they have sent everything before they have.
-            end = source.revision().await?;
+            end = source.revision(&keys).await?;
             follower.run_again(end, &told).await?;
             differing = differences(&mut source, &mut destination, &keys, end).await?;
         }
@@ -320,7 +320,7 @@ impl Copy {
             );
             return Err(Exit::with(Code::Failed, what));
         }
-        let (there, changes, leases) = (destination.revision().await?, follower.changes, leases.len());
+        let (there, changes, leases) = (destination.revision(&keys).await?, follower.changes, leases.len());
         if raised > 0 && there <= end {
             bail!("the destination is at revision {there}, below the source's {end}: its fencing tokens would fall");
         }

@@ -104,9 +104,9 @@ impl Side {
         }
     }
 
-    /// The present revision, no older than this call.
-    pub(super) async fn revision(&mut self) -> Result<i64> {
-        let request = pb::RangeRequest { key: Bytes::from_static(b"\0"), count_only: true, ..Default::default() };
+    /// The present revision, no older than this call; asked for with the first of these keys, which its user may read.
+    pub(super) async fn revision(&mut self, keys: &Keys) -> Result<i64> {
+        let request = pb::RangeRequest { key: keys.from.clone(), count_only: true, ..Default::default() };
         let answer = self.ask(async |side| side.client.kv().range(side.asked(request.clone())).await).await?;
         Ok(answer.header.unwrap_or_default().revision)
     }

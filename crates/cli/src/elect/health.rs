@@ -3,7 +3,7 @@
 use super::own::{Own, reap_orphans};
 use super::watchman::Board;
 use hustings_election::Office;
-use hustings_election::supervisor::end_group;
+use hustings_election::supervisor::{SHIM, end_group};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
@@ -48,13 +48,33 @@ pub(crate) fn shell(command: &str) -> Command {
     shell
 }
 
+/// As [`shell`], one that ends when this process does. Before it is the shell it is this program, for some milliseconds.
+///
+/// # Errors
+/// This program's own file is not known.
+pub(crate) fn dies_with_us(command: &str) -> std::io::Result<Command> {
+    let mut shim = Command::new(std::env::current_exe()?);
+    shim.args([SHIM, &std::process::id().to_string(), "-", "/bin/sh", "-c", command]);
+    shim.stdin(Stdio::null()).kill_on_drop(true).process_group(0);
+    Ok(shim)
+}
+
 /// Whether a command of [`shell`] ends well, in time. What does not is killed with all that it has started.
 pub(crate) async fn succeeds(command: &mut Command, within: Duration) -> bool {
+    ended(command, within, false).await
+}
+
+/// As [`succeeds`], of a command beside whose successor nothing may run: what it has started ends with it.
+pub(crate) async fn succeeds_alone(command: &mut Command, within: Duration) -> bool {
+    ended(command, within, true).await
+}
+
+async fn ended(command: &mut Command, within: Duration, is_alone: bool) -> bool {
     // What earlier ones have left behind, and has ended since.
     reap_orphans();
     let Ok(mut own) = Own::start(command) else { return false };
     let ended = tokio::time::timeout(within, own.child.wait()).await;
-    if ended.is_err() {
+    if ended.is_err() || is_alone {
         own.number.and_then(|pid| i32::try_from(pid).ok()).into_iter().for_each(end_group);
     }
     matches!(ended, Ok(Ok(status)) if status.success())

@@ -16,11 +16,12 @@ pub(crate) fn command() -> Command {
         Command::new("run")
             .about("Run a command only while this process leads an election, and end it before anybody else may")
             .arg(Arg::new("election").long("election").required(true).value_name("NAME").help("Which election")),
+        "campaign",
     )
 }
 
-/// Adds the options that `run` and `lock` have in common.
-pub(crate) fn with_options(command: Command) -> Command {
+/// Adds the options that `run` and `lock` have in common; they differ in what they do after a loss, where nothing is said of it.
+pub(crate) fn with_options(command: Command, on_loss: &'static str) -> Command {
     command
         .after_help(
             "The command gets HUSTINGS_ELECTION, HUSTINGS_ID, HUSTINGS_FENCE_GENERATION, HUSTINGS_FENCE_NUMBER and, with --listen, \
@@ -43,7 +44,7 @@ pub(crate) fn with_options(command: Command) -> Command {
             Arg::new("on-loss")
                 .long("on-loss")
                 .value_parser(["campaign", "exit"])
-                .default_value("campaign")
+                .default_value(on_loss)
                 .help("After a leadership was lost: stand for election again, or exit with 75"),
         )
         .arg(
@@ -113,17 +114,17 @@ fn containment_of(level: &str) -> Result<Containment> {
 
 /// Runs it; gives the exit code.
 pub(crate) fn run(matches: &ArgMatches) -> u8 {
-    serve(matches, "election", None)
+    serve(matches, "election")
 }
 
 /// Runs a command once, under a lock.
 pub(crate) fn lock(matches: &ArgMatches) -> u8 {
-    serve(matches, "name", Some(OnLoss::Exit))
+    serve(matches, "name")
 }
 
-fn serve(matches: &ArgMatches, name: &str, on_loss: Option<OnLoss>) -> u8 {
+fn serve(matches: &ArgMatches, name: &str) -> u8 {
     let sidecar = match sidecar_of(matches, name) {
-        Ok(sidecar) => Sidecar { on_loss: on_loss.unwrap_or(sidecar.on_loss), ..sidecar },
+        Ok(sidecar) => sidecar,
         Err(error) => {
             crate::logging::say(format_args!("{error:#}"));
             return Code::Usage.number();

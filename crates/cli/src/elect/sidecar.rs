@@ -1,11 +1,11 @@
 //! The sidecar: campaigns, lets the warden run the command, and releases last. [`Sidecar`].
 
-use super::health::{self, shell, succeeds};
+use super::health::{self, dies_with_us, succeeds_alone};
 use super::notify::{self, Notify, ReadyAs};
 use super::own::{Own, end_orphans};
 use super::watchman::{self, Board, Wish};
 use crate::exit::Code;
-use crate::logging::say;
+use crate::logging::say_aside as say;
 use anyhow::{Context, Result, bail};
 use hustings_election::supervisor::{
     CELL, Cage, Say, Start, Tell, Times, WARDEN, adopt_orphans, end_descendants_of, end_group, is_group_gone,
@@ -34,6 +34,8 @@ const TELL_EVERY: Duration = Duration::from_millis(200);
 const UNKILLABLE_AFTER: Duration = Duration::from_secs(2);
 /// Time that the warden has for killing what did not stop, before the sidecar does it.
 const WARDEN_DELAY: Duration = Duration::from_millis(100);
+/// Time for which a sidecar that ends waits for the store to take the leadership back.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Lines that wait for a warden which does not read.
 const LINES_MAX: usize = 64;
 /// Exit code of a command that was killed.
@@ -336,16 +338,15 @@ impl Sidecar {
                 Err(error) => format!("{error:#}"),
             };
             warden.cage.iter().for_each(Cage::remove);
-            // Nothing of it acts any more. A store that does not answer keeps nobody who is told to end.
-            tokio::select! {
-                () = leadership.resign(&because) => {}
-                name = signals.end() => {
-                    say(format_args!("{name} before the store has answered: the election is free when its lease ends"));
-                    return Ok(match end? {
-                        End::Command(code) | End::Told(code) => code,
-                        End::Lost(_) | End::NoWarden(_) => Code::Lost.number(),
-                    });
-                }
+            end_leftovers().await;
+            // Nothing of it acts any more.
+            let stays = matches!(end, Ok(End::Lost(_))) && self.on_loss == OnLoss::Campaign;
+            if let Some(why) = release(leadership, &because, stays, &mut signals).await {
+                say(format_args!("{why} before the store has answered: the election is free when its lease ends"));
+                return Ok(match end? {
+                    End::Command(code) | End::Told(code) => code,
+                    End::Lost(_) | End::NoWarden(_) => Code::Lost.number(),
+                });
             }
             match end? {
                 End::Command(code) | End::Told(code) => return Ok(code),
@@ -523,8 +524,13 @@ impl Sidecar {
         let mut left = left.min(self.stop_grace);
         if let Some(command) = &self.pre_stop {
             let begun = Instant::now();
-            if !succeeds(&mut board.told_to(shell(command)), left / 2).await {
-                say(format_args!("the pre-stop command failed, or took too long"));
+            match dies_with_us(command) {
+                Ok(command) => {
+                    if !succeeds_alone(&mut board.told_to(command), left / 2).await {
+                        say(format_args!("the pre-stop command failed, or took too long"));
+                    }
+                }
+                Err(error) => say(format_args!("the pre-stop command cannot be run: {error}")),
             }
             left = left.saturating_sub(begun.elapsed());
         }
@@ -563,6 +569,29 @@ impl Sidecar {
             unkillable.look();
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+}
+
+/// Gives the leadership back. A store that does not answer keeps nobody who ends, or is told to; then this says why it was not waited for.
+async fn release(leadership: Leadership, because: &str, stays: bool, signals: &mut Signals) -> Option<&'static str> {
+    let too_long = async {
+        match stays {
+            true => std::future::pending().await,
+            false => tokio::time::sleep(RELEASE_TIMEOUT).await,
+        }
+    };
+    tokio::select! {
+        () = leadership.resign(because) => None,
+        name = signals.end() => Some(name),
+        () = too_long => Some("ends"),
+    }
+}
+
+/// Ends what commands of health and before the stop have left behind: nothing of this process acts beside its successor.
+async fn end_leftovers() {
+    let begun = Instant::now();
+    while !end_orphans() && begun.elapsed() < UNKILLABLE_AFTER {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 

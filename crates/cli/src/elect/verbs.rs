@@ -68,6 +68,7 @@ pub(crate) fn commands() -> Vec<Command> {
             Command::new("lock")
                 .about("Run a command once, when nobody else holds the lock, and end it before anybody else may")
                 .arg(name()),
+            "exit",
         ),
     ]
 }

@@ -10,6 +10,7 @@
 
 use super::notify::Notify;
 use anyhow::{Context, Result};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, Sse};
@@ -214,13 +215,18 @@ async fn metrics(State(board): State<Board>) -> String {
     page
 }
 
-async fn step_down(State(board): State<Board>, body: Option<Json<Value>>) -> Response {
+async fn step_down(State(board): State<Board>, body: Bytes) -> Response {
     let Some((token, _)) = board.valid() else {
         let body =
             json!({"leads": false, "id": *board.id, "error": "this process does not lead: ask the one that does"});
         return (StatusCode::CONFLICT, Json(body)).into_response();
     };
-    let text = |name: &str| body.as_ref().and_then(|Json(body)| body[name].as_str().map(str::to_owned));
+    let body: Value = match serde_json::from_slice(&body) {
+        Ok(body) => body,
+        Err(_) if body.is_empty() => Value::Null,
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}\n")).into_response(),
+    };
+    let text = |name: &str| body[name].as_str().map(str::to_owned);
     let to = text("to");
     if to.as_deref() == Some(&*board.id) {
         return (StatusCode::CONFLICT, Json(json!({"leads": true, "error": "it leads already"}))).into_response();
@@ -231,7 +237,9 @@ async fn step_down(State(board): State<Board>, body: Option<Json<Value>>) -> Res
     StatusCode::ACCEPTED.into_response()
 }
 
-async fn health(State(board): State<Board>, Json(body): Json<Value>) -> Response {
+/// Whatever type the body says to be of: only this user's programs reach the socket, and `curl -d` calls JSON a form.
+async fn health(State(board): State<Board>, body: Bytes) -> Response {
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     match body["healthy"].as_bool() {
         Some(is_healthy) => {
             board.health.send_replace(is_healthy);

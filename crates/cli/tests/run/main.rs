@@ -326,3 +326,87 @@ async fn a_store_is_changed_while_the_command_runs() {
     last.signal(Signal::TERM);
     assert_eq!(last.end(), Some(0));
 }
+
+/// Goal: a sidecar that is told to end does so, whatever the store does. Method: all members are killed, then it is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_dead_keeps_no_sidecar_from_ending() {
+    let mut story = Story::begin().await;
+    let mut sidecar = Running::start(&mut story.sidecar("a", &[], &["sh", "-c", "echo works; exec sleep 600"]));
+    sidecar.line_with("works");
+    (0..3).for_each(|member| story.cluster.kill(member));
+    sidecar.signal(Signal::TERM);
+    assert_eq!(sidecar.end(), Some(143), "{:?}", sidecar.seen);
+    assert!(sidecar.seen.iter().any(|line| line.contains("before the store has answered")), "{:?}", sidecar.seen);
+}
+
+/// Goal: whoever reads what a sidecar says, or does not, its command runs, and it ends when it is told. Method: its output is a pipe that
+/// is full from the start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_hangs_holds_no_sidecar_up() {
+    let story = Story::begin().await;
+    let (_reader, mut writer) = std::io::pipe().expect("a pipe");
+    std::io::Write::write_all(&mut writer, &[b'.'; 1 << 16]).expect("so much fits into a pipe");
+    let ran = story.path("ran");
+    let script = format!("touch {}; exec sleep 600", ran.display());
+    let mut sidecar = story.sidecar("a", &[], &["sh", "-c", &script]).stdout(writer).spawn().expect("it starts");
+    wait_for("the command to run", async || ran.exists().then_some(())).await.expect("it runs");
+    signal_pid(sidecar.id(), Signal::TERM);
+    let ended = wait_for("the sidecar to end", async || sidecar.try_wait().expect("it is a child")).await;
+    assert_eq!(ended.expect("it ends").code(), Some(143));
+}
+
+/// Goal: nothing of a sidecar acts beside its successor, also not what it does before the stop. Method: a command before the stop that
+/// leaves a process of its own session behind; and one that runs still when the sidecar is killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_command_before_the_stop_has_started_ends_with_the_tenure() {
+    let story = Story::begin().await;
+    let (left, running) = (story.path("left"), story.path("running"));
+    let number_in = async |path: &std::path::Path| {
+        let read = async || std::fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
+        wait_for("the command before the stop", read).await.expect("it runs")
+    };
+    let leaves = "setsid sh -c 'echo $$ > LEFT; exec sleep 600' & sleep 600 & until [ -s LEFT ]; do sleep 0.01; done";
+    let leaves = leaves.replace("LEFT", &left.display().to_string());
+    let mut first = Running::start(&mut story.sidecar("a", &["--pre-stop", &leaves], &["sleep", "600"]));
+    first.line_with("leads billing, token");
+    first.signal(Signal::TERM);
+    assert_eq!(first.end(), Some(143), "{:?}", first.seen);
+    assert!(!is_alive(number_in(&left).await), "it runs on");
+
+    let stays = format!("echo $$ > {}; while :; do sleep 0.01; done", running.display());
+    let mut second = Running::start(&mut story.sidecar("b", &["--pre-stop", &stays], &["sleep", "600"]));
+    second.line_with("leads billing, token");
+    second.signal(Signal::TERM);
+    let shell = number_in(&running).await;
+    second.signal(Signal::KILL);
+    wait_for("it to end", async || (!is_alive(shell)).then_some(())).await.expect("it dies with the sidecar");
+}
+
+/// Goal: what `--on-loss` says counts for a lock as well. Method: whoever holds it is asked to step down.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_to_stand_again_does() {
+    let story = Story::begin().await;
+    let store = story.store();
+    let mut command = Command::new(HUSTINGS);
+    command.args(["lock", "billing", "--store", &store, "--on-loss", "campaign", "--ttl", "5s"]);
+    command.args(["--stop-grace", "1s", "--kill-margin", "300ms", "--", "sh", "-c", "echo works; exec sleep 600"]);
+    let mut lock = Running::start(&mut command);
+    lock.line_with("works");
+    hustings(&["elect", "billing", "--step-down", "--store", &store]).ok();
+    lock.line_with("works");
+    lock.signal(Signal::TERM);
+    assert_eq!(lock.end(), Some(143));
+}
+
+/// Goal: the code of a command that is not there is passed on, also where nobody can hear why.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_is_not_there_is_told_by_the_code() {
+    let story = Story::begin().await;
+    for (command, code) in [("/nonexistent", 127), ("/etc/passwd", 126)] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+        let mut run = Command::new(HUSTINGS);
+        run.args(["run", "--election", "billing", "--store", &story.store(), "--ttl", "5s"]);
+        run.args(["--stop-grace", "1s", "--kill-margin", "300ms", "--", command]);
+        assert_eq!(run.stderr(full).status().expect("it runs").code(), Some(code), "{command}");
+    }
+}

@@ -1,6 +1,6 @@
 //! One lease that all candidates of a process share at a store, and who waits for its renewals: [`SharedLease`].
 
-use crate::clock::boot_micros;
+use crate::clock::{boot_micros, micros};
 use crate::seat::{Key, Line};
 use hustings_lease::{Answer, Sight};
 use std::collections::BTreeMap;
@@ -129,6 +129,13 @@ impl<L: Clone + PartialEq> SharedLease<L> {
             self.renewed.send_replace(0);
         }
         is_held
+    }
+
+    /// The lease, given up: its last renewal that was answered left longer ago than it lives, so that nobody leads by it any more. Requests
+    /// that arrive and whose answers come too late would keep it, and with it the place of a candidate that cannot lead.
+    pub(crate) fn take_overdue(&self, ttl: Duration) -> Option<L> {
+        let held = self.held().filter(|held| held.since_micros.saturating_add(micros(ttl)) < boot_micros())?;
+        self.lose(&held.lease).then_some(held.lease)
     }
 
     // Candidates.

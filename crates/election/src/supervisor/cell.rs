@@ -14,7 +14,7 @@ use super::{EXIT_SUPERVISOR, WARDEN};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::UnshareFlags;
-use std::io::{Error, Result};
+use std::io::{Error, Result, Write};
 use std::process::{Command, ExitCode, Stdio};
 
 /// The hidden verb: `hustings __cell SOCKET`.
@@ -33,7 +33,8 @@ pub fn run_cell(arguments: &[String]) -> ExitCode {
         socket => enter().and_then(|()| run(&[WARDEN, socket, CELL])),
     };
     made.unwrap_or_else(|error| {
-        eprintln!("{error}");
+        // Whoever tries a cell reads it; the exit code says the same.
+        let _ = writeln!(std::io::stderr(), "{error}");
         ExitCode::from(EXIT_SUPERVISOR)
     })
 }

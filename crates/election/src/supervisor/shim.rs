@@ -2,6 +2,7 @@
 
 use super::Cage;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
@@ -21,10 +22,15 @@ pub fn run_shim(arguments: &[String]) -> ExitCode {
     if cage != "-"
         && let Err(error) = Cage::at(cage).enter()
     {
-        eprintln!("hustings: the command cannot be put into its control group: {error}");
+        say(&format!("the command cannot be put into its control group: {error}"));
         return ExitCode::from(super::EXIT_SUPERVISOR);
     }
     let error = Command::new(command).args(rest).exec();
-    eprintln!("hustings: cannot run {command}: {error}");
+    say(&format!("cannot run {command}: {error}"));
     ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// A word for whoever hears it; the exit code says the same.
+pub(super) fn say(what: &str) {
+    let _ = writeln!(std::io::stderr(), "hustings: {what}");
 }

@@ -1,7 +1,7 @@
 //! The process that ends COMMAND in time, also when the sidecar cannot: [`run_warden`]. One thread, no runtime.
 
 use super::tree::{adopt_orphans, end_descendants, reap};
-use super::{CELL, Cage, EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times, cell};
+use super::{CELL, Cage, EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times, cell, shim};
 use crate::clock::{boot_micros, fire_once};
 use crate::lines::Lines;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -31,7 +31,7 @@ pub fn run_warden(arguments: &[String]) -> ExitCode {
     match settled.and_then(|()| Warden::new(socket)).and_then(Warden::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hustings: the warden of a command failed: {error}");
+            shim::say(&format!("the warden of a command failed: {error}"));
             end_descendants(|_, _| {});
             ExitCode::from(EXIT_SUPERVISOR)
         }

@@ -1,7 +1,7 @@
 //! A line for each call while users count: caller, method, range of keys, code, revision. Never a value, never a password.
 //!
 //! The lines are log lines with the target `hustings::audit`: `--log-level` and a collector of logs tell them apart. A stream
-//! has a line when it begins, and each watcher on it one of its own.
+//! has a line when it begins, and each watcher on it one of its own, and so has each lease that it may not renew.
 
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -10,6 +10,9 @@ use hustings_kv::{Accounts, AccountsChange, Command, Need, Operation, Request, T
 
 /// The longest range that is told, in characters.
 const RANGE_MAX: usize = 400;
+
+/// Leases of one call that are told.
+const LEASES_MAX: usize = 16;
 
 /// The facts about a call so far, for its line in the audit log.
 #[derive(Default, Debug)]
@@ -30,6 +33,13 @@ impl Trail {
 
     pub(crate) fn on_caller(&self, caller: &str) {
         self.with(|known| known.caller = caller.to_owned());
+    }
+
+    /// Somebody says to be this user, and has not proven it yet.
+    pub(crate) fn on_user(&self, name: &str) {
+        let mut range = String::new();
+        push_name(&mut range, "user", name);
+        self.with(|known| known.range = range);
     }
 
     /// The store is read, or is about to be.
@@ -59,6 +69,14 @@ impl Trail {
             }
             Command::LeaseGrant(grant) => {
                 let _ = write!(range, "lease {:x}", grant.id);
+            }
+            Command::ShortLeaseGrant(grant) => {
+                let _ = write!(range, "lease {:x}", grant.id);
+            }
+            Command::LeaseKeepAlive(renewed) => {
+                for id in renewed.ids.iter().take(LEASES_MAX) {
+                    let _ = write!(range, "{}lease {id:x}", if range.is_empty() { "" } else { " " });
+                }
             }
             Command::Compact(compact) => {
                 let _ = write!(range, "up to revision {}", compact.revision);

@@ -1,7 +1,7 @@
 //! Passwords: hashed and compared here, a few at a time, off the client threads; nothing below ever sees one.
 //!
-//! Source: bcrypt, as etcd stores it, so that a hash can be taken over. Deviation: a password of more than 72 bytes is
-//! refused; bcrypt does not look at what follows.
+//! Source: bcrypt, as etcd stores it, so that a hash can be taken over. Deviation: a new password of more than 72 bytes is
+//! refused; bcrypt does not look at what follows. One that an etcd took is right as long as it was.
 //!
 //! Guessing is slowed: after a wrong password the next tries for the same user from the same address wait, twice as long each
 //! time up to [`WAIT_MAX`], and few may wait. A user that does not exist costs as much time as one with another password.
@@ -117,18 +117,28 @@ impl Passwords {
         hashed.map(Bytes::from).map_err(|why| Status::internal(format!("etcdserver: the password: {why}")))
     }
 
-    /// Whether a password is right; `hash` is `None` where there is nothing to compare with.
-    pub(crate) async fn is_right(&self, source: Source, password: String, hash: Option<Bytes>) -> Result<bool, Status> {
+    /// Whether a password is right; `hash` is `None` where there is no such user. Then it is compared with `decoy` for nothing, the hash of
+    /// another user, so that nobody learns by the time which users there are.
+    pub(crate) async fn is_right(
+        &self,
+        source: Source,
+        password: String,
+        hash: Option<Bytes>,
+        decoy: Option<Bytes>,
+    ) -> Result<bool, Status> {
         let _waiting = self.wait(source.site)?;
-        // None that was accepted is as long, and bcrypt would look at its beginning alone.
-        let hash = hash.filter(|_| password.len() <= PASSWORD_BYTES_MAX);
+        let may_be_right = hash.as_ref().is_some_and(|hash| is_short_enough(&password, hash));
+        let hash = hash.or(decoy).filter(|hash| !hash.is_empty());
         tokio::time::sleep_until(self.reserve(&source)?).await;
         let turn = self.turns.acquire().await.map_err(|_| Status::from(EtcdError::Stopped))?;
         let cost = self.cost;
         let is_right = off_the_loop(move || match hash.as_deref().and_then(|hash| std::str::from_utf8(hash).ok()) {
-            Some(hash) => bcrypt::verify(password, hash).unwrap_or(false),
+            Some(hash) => {
+                let looked_at = &password.as_bytes()[..password.len().min(PASSWORD_BYTES_MAX)];
+                bcrypt::verify(looked_at, hash).unwrap_or(false) && may_be_right
+            }
             None => {
-                // Hash anyway, for as long as a comparison takes, so that nobody learns which users there are.
+                // Hash anyway, for as long as a comparison takes.
                 let _ = bcrypt::hash(password, cost);
                 false
             }
@@ -188,6 +198,12 @@ impl Passwords {
     }
 }
 
+/// Whether a password is no longer than one that was accepted when its hash was made. Ours are not longer than what bcrypt looks at; etcd
+/// took longer ones, and looked at their beginning. Go writes its hashes as `$2a$`, and we ours as `$2b$`.
+fn is_short_enough(password: &str, hash: &[u8]) -> bool {
+    password.len() <= PASSWORD_BYTES_MAX || hash.starts_with(b"$2a$")
+}
+
 fn wait_after(failures: u32) -> Duration {
     match failures {
         0 => Duration::ZERO,
@@ -208,11 +224,11 @@ mod tests {
         let from = |last| Source::new(Some(IpAddr::from([10, 0, 0, last])), "ann");
         let begun = Instant::now();
         for _ in 0..20 {
-            assert!(!passwords.is_right(from(1), "wrong".into(), Some(hash.clone())).await.unwrap());
+            assert!(!passwords.is_right(from(1), "wrong".into(), Some(hash.clone()), None).await.unwrap());
         }
         assert!(begun.elapsed() > Duration::from_secs(60), "{:?}", begun.elapsed());
         let begun = Instant::now();
-        assert!(passwords.is_right(from(2), "right".into(), Some(hash.clone())).await.unwrap());
+        assert!(passwords.is_right(from(2), "right".into(), Some(hash.clone()), None).await.unwrap());
         assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 
@@ -223,9 +239,9 @@ mod tests {
         let hash = passwords.hash("right".into()).await.unwrap();
         let from = || Source::new(Some(IpAddr::from([10, 0, 0, 1])), "ann");
         for _ in 0..8 {
-            assert!(!passwords.is_right(from(), "wrong".into(), Some(hash.clone())).await.unwrap());
+            assert!(!passwords.is_right(from(), "wrong".into(), Some(hash.clone()), None).await.unwrap());
         }
-        let tries = (0..100).map(|_| passwords.is_right(from(), "wrong".into(), Some(hash.clone())));
+        let tries = (0..100).map(|_| passwords.is_right(from(), "wrong".into(), Some(hash.clone()), None));
         let refused = futures::future::join_all(tries).await.into_iter().filter(Result::is_err).count();
         assert!(refused >= 97, "{refused}");
     }
@@ -233,7 +249,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_to_compare_with_is_never_right() {
         let passwords = Passwords::new(4);
-        assert!(!passwords.is_right(Source::new(None, "ann"), String::new(), None).await.unwrap());
+        assert!(!passwords.is_right(Source::new(None, "ann"), String::new(), None, None).await.unwrap());
         let long = passwords.hash("x".repeat(73)).await.unwrap_err();
         assert!(long.message().contains("72 bytes"), "{long}");
     }
@@ -246,11 +262,11 @@ mod tests {
         let hash = passwords.hash("right".into()).await.unwrap();
         let guess = |host: u16| {
             let address = IpAddr::from([0x2001, 0xdb8, 0, 1, host, 0, 0, host]);
-            passwords.is_right(Source::new(Some(address), &format!("user {host}")), "wrong".into(), None)
+            passwords.is_right(Source::new(Some(address), &format!("user {host}")), "wrong".into(), None, None)
         };
         let crowd = futures::future::join_all((0..WAITING_MAX as u16).map(guess));
         let ann = Source::new(Some(IpAddr::from([10, 0, 0, 1])), "ann");
-        let (crowd, ann) = tokio::join!(crowd, passwords.is_right(ann, "right".into(), Some(hash)));
+        let (crowd, ann) = tokio::join!(crowd, passwords.is_right(ann, "right".into(), Some(hash), None));
         assert!(ann.unwrap());
         // A try that has its answer before the last one asks makes room for it.
         let refused = crowd.iter().filter(|ended| ended.is_err()).count();
@@ -264,7 +280,11 @@ mod tests {
         let longest = "x".repeat(PASSWORD_BYTES_MAX);
         let hash = passwords.hash(longest.clone()).await.unwrap();
         let source = Source::new(None, "ann");
-        assert!(passwords.is_right(source, longest.clone(), Some(hash.clone())).await.unwrap());
-        assert!(!passwords.is_right(source, longest + "y", Some(hash)).await.unwrap());
+        assert!(passwords.is_right(source, longest.clone(), Some(hash.clone()), None).await.unwrap());
+        assert!(!passwords.is_right(source, longest.clone() + "y", Some(hash.clone()), None).await.unwrap());
+        // Of one that etcd took it is: there the whole of it was accepted.
+        let of_etcd = Bytes::from([b"$2a$", &hash[4..]].concat());
+        assert!(passwords.is_right(source, longest.clone() + "y", Some(of_etcd.clone()), None).await.unwrap());
+        assert!(!passwords.is_right(source, longest, None, Some(of_etcd)).await.unwrap(), "a decoy is nobody's");
     }
 }

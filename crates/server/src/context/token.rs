@@ -126,6 +126,23 @@ mod tests {
         assert_eq!(check(users, &token, now_seconds() + 301), None);
     }
 
+    /// Goal: after a restore only those are let in who prove anew who they are. Method: a token of the old cluster, given out when more had
+    /// been changed there than in the state that was saved.
+    #[test]
+    fn a_token_of_the_cluster_before_a_restore_is_none() {
+        let saved = store();
+        let mut old = saved.clone();
+        change(&mut old, AccountsChange::UserAdd(password("bob")));
+        let tokens = Tokens::new(Duration::from_secs(300), None);
+        let token = tokens.give(old.view().users(), "ann").unwrap();
+        assert!(check(old.view().users(), &token, now_seconds()).is_some());
+        let mut restored = saved.clone();
+        restored.bump_revision(0).unwrap();
+        assert_eq!(check(restored.view().users(), &token, now_seconds()), None);
+        let again = tokens.give(restored.view().users(), "ann").unwrap();
+        assert!(check(restored.view().users(), &again, now_seconds()).is_some());
+    }
+
     /// Goal: no token but the one that was given out. Method: each character changed, one at a time.
     #[test]
     fn a_changed_token_is_none() {

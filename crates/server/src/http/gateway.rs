@@ -78,7 +78,7 @@ where
     let metadata = metadata(&head.headers);
     let is_concurrency = row.method.starts_with("/v3");
     if let Err(status) = services.pass(row, &mut head, &metadata).await {
-        return refuse(&if is_concurrency { error::of_concurrency(status) } else { status });
+        return refuse_as(status, is_concurrency);
     }
     // Base64 takes four bytes for three.
     let limit = services.options.max_request_bytes / 3 * 4 + 512 * 1024;
@@ -196,8 +196,7 @@ where
                 }
                 response
             }
-            Err(status) if is_concurrency => refuse(&error::of_concurrency(status)),
-            Err(status) => refuse(&status),
+            Err(status) => refuse_as(status, is_concurrency),
         }
     }
 
@@ -364,6 +363,17 @@ pub(crate) fn refuse(status: &Status) -> Response<Body> {
     let body = json::encode(&GatewayError::from(status)).unwrap_or_default();
     let mut response = respond(http, JSON, body.into());
     response.extensions_mut().insert(Refused(status.code()));
+    response
+}
+
+/// As [`refuse`]; a caller whom a lock or an election refuses hears what etcd says there, and the audit the code that it was.
+fn refuse_as(status: Status, is_concurrency: bool) -> Response<Body> {
+    if !is_concurrency {
+        return refuse(&status);
+    }
+    let code = status.code();
+    let mut response = refuse(&error::of_concurrency(status));
+    response.extensions_mut().insert(Refused(code));
     response
 }
 

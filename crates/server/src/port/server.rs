@@ -33,8 +33,9 @@ use hustings_api::v3electionpb::election_server::ElectionServer;
 use hustings_api::v3lockpb::lock_server::LockServer;
 use hustings_kv::KvStore;
 use hustings_node::Handle;
+use hyper::Version;
 use hyper::body::Incoming;
-use hyper::header::HeaderMap;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
@@ -373,15 +374,15 @@ async fn answer<B: Backend>(
     Ok(response)
 }
 
-/// The code of gRPC that an answer stands for: the one in its headers, the one that the gateway refused with, or the one that
-/// the gateway would tell by this status of HTTP.
+/// The code of gRPC that an answer stands for: the one that it was refused with, the one in its headers, or the one that the gateway would
+/// tell by this status of HTTP.
 fn code_of(response: &hyper::Response<Body>) -> tonic::Code {
+    if let Some(Refused(code)) = response.extensions().get() {
+        return *code;
+    }
     let told = response.headers().get("grpc-status").and_then(|code| code.to_str().ok()?.parse().ok());
     if let Some(code) = told {
         return tonic::Code::from_i32(code);
-    }
-    if let Some(Refused(code)) = response.extensions().get() {
-        return *code;
     }
     match response.status().as_u16() {
         101 | 200..300 => tonic::Code::Ok,
@@ -404,7 +405,7 @@ async fn serve<B: Backend>(
     let service = path.get(1..).and_then(|path| path.split_once('/')).map_or("", |(service, _)| service);
     let (memory, patience) = (services.memory.clone(), services.options.body_timeout);
     // The packages of gRPC have a dot in their names, paths of HTTP have none before their second part.
-    if !service.contains('.') {
+    if !service.contains('.') || !is_grpc(&request) {
         let access = match Access::of(&services.options, &request) {
             Access::Answered(response) => return Ok(*response),
             open => open,
@@ -448,6 +449,13 @@ async fn serve<B: Backend>(
     Ok(response.map(|body| Body::new(Tally::sent(body, context.metrics.clone(), streamed))))
 }
 
+/// Whether a request is one of gRPC by its form, as etcd asks for it. Over HTTP/1.1, or as plain text, a page of anybody could have its
+/// reader's browser send one without leave.
+fn is_grpc(request: &hyper::Request<Incoming>) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+    request.version() == Version::HTTP_2 && kind.starts_with(b"application/grpc")
+}
+
 /// Mends the two answers in which tonic differs from etcd: a message beyond the transport's limit, whose code is
 /// `OutOfRange` there and gRPC's everywhere else `ResourceExhausted`; and callers that a lock or an election refuses.
 fn as_etcd(response: hyper::Response<Body>, is_concurrency: bool) -> hyper::Response<Body> {
@@ -463,7 +471,13 @@ fn as_etcd(response: hyper::Response<Body>, is_concurrency: bool) -> hyper::Resp
         let text = "grpc: received message larger than max";
         return tonic::Status::resource_exhausted(text).into_http();
     }
-    if is_concurrency { error::of_concurrency(status).into_http() } else { response }
+    if !is_concurrency {
+        return response;
+    }
+    let code = status.code();
+    let mut refused = error::of_concurrency(status).into_http();
+    refused.extensions_mut().insert(Refused(code));
+    refused
 }
 
 async fn dispatch<B: Backend>(

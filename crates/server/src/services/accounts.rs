@@ -6,6 +6,8 @@
 //! Read next: [`crate::context::token`].
 
 use std::net::IpAddr;
+use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hustings_api::EtcdError;
@@ -15,10 +17,11 @@ use hustings_api::etcdserverpb::auth_server::Auth;
 use hustings_core::ApplyVersion;
 use hustings_kv::{
     Accounts, AccountsChange, AuthDisable, AuthEnable, Command, Named, Need, Permission, PermissionKind, ROOT,
-    Response as Applied, RolePermission, UserPassword, UserRole,
+    Response as Applied, RolePermission, UserPassword, UserRole, Users,
 };
 use tonic::{Request, Response, Status};
 
+use crate::context::audit::Trail;
 use crate::context::backend::Backend;
 use crate::context::caller::Caller;
 use crate::context::error;
@@ -41,6 +44,15 @@ const USER_TOLD_MAX: usize = 64;
 /// The other end of a connection, among a request's extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// The hash with which a password is compared for nothing where there is no user of this name: that of the next user by name. Hashes
+/// differ in what a comparison costs, and so names that there are none of differ as those that there are.
+fn decoy(users: &Users, name: &str) -> Option<Bytes> {
+    let has_password = |(_, user): &(&String, &hustings_kv::users::User)| !user.no_password;
+    let after = users.users.range::<_, str>((Bound::Excluded(name), Bound::Unbounded));
+    let next = after.chain(users.users.iter()).find(has_password);
+    next.map(|(_, user)| user.hash.0.clone())
+}
 
 /// Methods that change something and answer nothing but a header.
 macro_rules! change {
@@ -91,10 +103,14 @@ impl<B: Backend> Auth for Services<B> {
     ) -> Result<Response<pb::AuthenticateResponse>, Status> {
         self.check(request.metadata(), Learner::Refuses)?;
         let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+        let trail = request.extensions().get::<Arc<Trail>>().cloned();
         let pb::AuthenticateRequest { name, password } = request.into_inner();
         let view = self.read(&Caller::anybody(), Need::Nothing).await?;
         if !view.users().is_enabled {
             return Err(EtcdError::AuthNotEnabled.into());
+        }
+        if let Some(trail) = &trail {
+            trail.on_user(&name);
         }
         let user = view.users().users.get(&name);
         // As etcd: there is no password to compare, nor one to guess.
@@ -102,8 +118,9 @@ impl<B: Backend> Auth for Services<B> {
             return Err(EtcdError::NoPasswordUser.into());
         }
         let hash = user.map(|user| user.hash.0.clone());
+        let decoy = decoy(view.users(), &name);
         drop(view);
-        if !self.passwords.is_right(Source::new(peer, &name), password, hash.clone()).await? {
+        if !self.passwords.is_right(Source::new(peer, &name), password, hash.clone(), decoy).await? {
             let user: String = name.chars().take(USER_TOLD_MAX).collect();
             tracing::warn!(user, peer = peer.map(|peer| peer.to_string()), "a wrong user or password");
             return Err(EtcdError::AuthFailed.into());
@@ -115,6 +132,9 @@ impl<B: Backend> Auth for Services<B> {
             return Err(EtcdError::AuthFailed.into());
         }
         let token = self.tokens.give(view.users(), &name)?;
+        if let Some(trail) = &trail {
+            trail.on_caller(&name);
+        }
         Ok(Response::new(pb::AuthenticateResponse { header: self.header(view.revision()), token }))
     }
 

@@ -127,7 +127,12 @@ pub(crate) fn keep_alive<B: Backend>(
         match stream_end.or(next).await {
             Ok(None) => None,
             Ok(Some(response)) => Some((Ok(response), Some((context, caller, requests, stream_end)))),
-            Err(status) => Some((Err(status), None)),
+            Err(status) => {
+                if let Some(trail) = caller.trail().filter(|_| context.users_count()) {
+                    trail.tell("/etcdserverpb.Lease/LeaseKeepAlive renew", status.code() as i32);
+                }
+                Some((Err(status), None))
+            }
         }
     }))
 }

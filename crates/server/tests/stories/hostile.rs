@@ -57,15 +57,10 @@ async fn garbage_ends_its_own_connection() {
 #[tokio::test]
 async fn malformed_messages_are_refused() {
     let served = Served::start().await;
-    // Through HTTP/1.1 even: gRPC there is nonsense, and is answered all the same.
-    let answer = say(&served, b"POST /etcdserverpb.KV/Put HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\ncontent-length: 9\r\n\r\n\0\xff\xff\xff\xffabcd").await;
-    assert!(answer.starts_with(b"HTTP/1.1 200") || answer.is_empty(), "{}", answer.escape_ascii());
-    let unknown = say(
-        &served,
-        b"POST /etcdserverpb.Auth/Guess HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
-    )
-    .await;
-    assert!(String::from_utf8_lossy(&unknown).contains("grpc-status: 12"), "{}", unknown.escape_ascii());
+    let cut_short = in_http2(&served, "/etcdserverpb.KV/Put", "application/grpc", b"\0\xff\xff\xff\xffabcd").await;
+    assert!(cut_short.status() == 200 && cut_short.headers().get("grpc-status").is_some_and(|code| code != "0"));
+    let unknown = in_http2(&served, "/etcdserverpb.Auth/Guess", "application/grpc", b"").await;
+    assert_eq!(unknown.headers()["grpc-status"], "12", "{unknown:?}");
     assert_serves(&served).await;
 }
 
@@ -277,6 +272,39 @@ async fn a_transaction_that_would_answer_too_much_is_refused_before_it_is_done()
     assert_eq!(served.double.view().key_count(), 1_000, "nothing was done");
     assert_eq!(kv.txn(ranges(2)).await.unwrap().into_inner().responses.len(), 3);
     assert_eq!((served.double.view().key_count(), held(&served).await), (1_001, 0));
+}
+
+/// A request over HTTP/2, whatever it says that its body is.
+async fn in_http2(served: &Served, path: &str, kind: &str, body: &'static [u8]) -> hyper::Response<()> {
+    let stream = TcpStream::connect(&served.address).await.unwrap();
+    let (executor, stream) = (hyper_util::rt::TokioExecutor::new(), hyper_util::rt::TokioIo::new(stream));
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, stream).await.unwrap();
+    tokio::spawn(connection);
+    let request = hyper::Request::post(format!("http://{}{path}", served.address)).header("content-type", kind);
+    let body = http_body_util::Full::new(bytes::Bytes::from_static(body));
+    sender.send_request(request.body(body).unwrap()).await.unwrap().map(drop)
+}
+
+/// Goal: what a browser sends for any page without leave is no gRPC: a page that its reader has open by chance writes nothing. Method: the
+/// right message in the forms that need no leave, over HTTP/1.1 and over HTTP/2; and in its own.
+#[tokio::test]
+async fn grpc_is_heard_in_its_own_form_alone() {
+    const PUT: &[u8] = b"\0\0\0\0\x06\x0a\x01a\x12\x01b";
+    let (served, path) = (Served::start().await, "/etcdserverpb.KV/Put");
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "application/grpc"] {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost:2379\r\ncontent-type: {kind}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            PUT.len()
+        );
+        let answer = say(&served, &[head.as_bytes(), PUT].concat()).await;
+        assert!(answer.starts_with(b"HTTP/1.1 404"), "{kind}: {}", answer.escape_ascii());
+    }
+    for kind in ["text/plain", "multipart/form-data", "application/json"] {
+        assert_eq!(in_http2(&served, path, kind, PUT).await.status(), 404, "{kind}");
+    }
+    assert_eq!(served.double.view().key_count(), 0);
+    assert_eq!(in_http2(&served, path, "application/grpc", PUT).await.status(), 200);
+    assert_eq!(served.double.view().key_count(), 1);
 }
 
 /// Goal: a page of another origin, which a user of this port has open by chance, writes nothing.

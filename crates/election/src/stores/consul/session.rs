@@ -112,7 +112,7 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
 }
 
 /// Renews in time and on demand. Returns when the session is gone.
-async fn renew_until_gone(session: &Session) {
+async fn renew_until_gone(session: &Arc<Session>) {
     let mut pause = session.ttl / 4;
     loop {
         // A session without candidates is let go.
@@ -120,6 +120,14 @@ async fn renew_until_gone(session: &Session) {
         tokio::select! {
             () = tokio::time::sleep(pause), if !is_idle => {}
             () = session.lease.demanded() => {}
+        }
+        if let Some(id) = session.lease.take_overdue(session.ttl) {
+            // That may arrive where answers are late.
+            let (session, patience) = (session.clone(), session.ttl);
+            tokio::spawn(timeout(patience, async move {
+                let _ = session.consul.destroy_session(&id).await;
+            }));
+            return;
         }
         let Some(held) = session.lease.held() else { return };
         let sent = session.lease.leaves();

@@ -9,7 +9,7 @@ use hustings_lease::store::Standing;
 /// The names of one election's keys.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
-    /// All entries begin with it.
+    /// All entries begin with it, and so do the keys of elections below this one by name.
     pub(super) entries: String,
     pub(super) note: String,
     pub(super) generation: String,
@@ -31,6 +31,12 @@ impl Names {
     /// Name of the election.
     pub(super) fn election(&self) -> &str {
         self.entries.trim_end_matches('/')
+    }
+
+    /// Whether a key is an entry of this election, and not of one whose name begins with this one's and a slash.
+    pub(super) fn is_entry(&self, key: &[u8]) -> bool {
+        let lease = key.strip_prefix(self.entries.as_bytes()).unwrap_or_default();
+        !lease.is_empty() && lease.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
     }
 
     pub(super) fn entry(&self, lease: i64) -> String {

@@ -9,6 +9,7 @@ use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
 use crate::stores::mood::Mood;
 use crate::stores::written::{self, wish_to_bytes};
+use bytes::Bytes;
 use hustings_api::Client;
 use hustings_api::etcdserverpb::request_op::Request as Op;
 use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
@@ -18,6 +19,8 @@ use std::time::Duration;
 
 /// Time that one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Deletions of one transaction; etcd takes 128 operations.
+const OPERATIONS_MAX: usize = 100;
 
 /// A watch over an election, opened anew when it breaks.
 pub(crate) struct EtcdReader {
@@ -77,11 +80,20 @@ impl Reader for EtcdReader {
 
 /// The leader, and the revision at which it was.
 async fn look(reach: &Reach, client: &Client, names: &Names) -> Result<(Option<Leader>, i64), StoreError> {
-    let (entries, revision) = range(reach, client, entries(names, 1)).await?;
-    let Some(kv) = entries.first() else { return Ok((None, revision)) };
+    let (mut found, mut revision) = range(reach, client, entries(names, 1)).await?;
+    if found.iter().any(|kv| !names.is_entry(&kv.key)) {
+        // The oldest key is of an election below this one by name.
+        (found, revision) = range(reach, client, entries(names, 0)).await?;
+        found.retain(|kv| names.is_entry(&kv.key));
+    }
+    let Some(kv) = found.first() else { return Ok((None, revision)) };
     let (generations, _) = range(reach, client, one(&names.generation)).await?;
     let token = token_of(generation_of(generations.first()).unwrap_or(0), kv);
     Ok((Some(written::leader(&kv.key, &kv.value, token)), revision))
+}
+
+fn delete(key: Bytes) -> RequestOp {
+    RequestOp { request: Some(Op::RequestDeleteRange(DeleteRangeRequest { key, ..DeleteRangeRequest::default() })) }
 }
 
 async fn range(reach: &Reach, client: &Client, request: RangeRequest) -> Result<(Vec<KeyValue>, i64), StoreError> {
@@ -115,12 +127,15 @@ async fn act(reach: &Reach, names: &Names, wish: &Wish) -> Result<String, StoreE
             let raised = known.saturating_add(1);
             let compare = is_last_written(&names.generation, kvs.first().map_or(0, |kv| kv.mod_revision));
             // Entries that came back with the store's old history would lead with tokens of the new generation.
-            let (key, range_end) = (names.entries.clone().into(), names.entries_end());
-            let entries = DeleteRangeRequest { key, range_end, ..DeleteRangeRequest::default() };
-            let success = vec![
-                put(&names.generation, raised.to_string()),
-                RequestOp { request: Some(Op::RequestDeleteRange(entries)) },
-            ];
+            let (found, _) = range(reach, &client, entries(names, 0)).await?;
+            let mut deletions: Vec<RequestOp> =
+                found.into_iter().filter(|kv| names.is_entry(&kv.key)).map(|kv| delete(kv.key)).collect();
+            while deletions.len() > OPERATIONS_MAX {
+                let success = deletions.split_off(deletions.len() - OPERATIONS_MAX);
+                let txn = TxnRequest { compare: Vec::new(), success, failure: Vec::new() };
+                client.kv().txn(txn).await.map_err(|status| refused(reach, &status, "readwrite"))?;
+            }
+            let success = std::iter::once(put(&names.generation, raised.to_string())).chain(deletions).collect();
             let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
             let answer =
                 client.kv().txn(txn).await.map_err(|status| refused(reach, &status, "readwrite"))?.into_inner();

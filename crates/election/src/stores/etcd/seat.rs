@@ -206,14 +206,14 @@ impl Shared {
         let mut success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
         success.extend(self.reads());
         let txn = TxnRequest { compare: vec![is_created(&key, 0)], success, failure: self.reads() };
-        let queue = Queue::of(client.kv().txn(txn).await?.into_inner());
+        let queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
         Ok(self.take_in(queue, client, held.lease))
     }
 
     async fn look(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
         // No comparison and only reads, none of them serializable: as linearizable as one read.
         let txn = TxnRequest { success: self.reads(), ..TxnRequest::default() };
-        let queue = Queue::of(client.kv().txn(txn).await?.into_inner());
+        let queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
         let lease =
             self.state().entry.map(|(lease, _)| lease).or_else(|| self.session.lease.held().map(|held| held.lease));
         let Some(lease) = lease else { return Ok(Answer::Gone) };
@@ -300,7 +300,7 @@ pub(super) fn release_of(names: &Names, lease: i64, token: Token, note: Option<B
 }
 
 impl Queue {
-    fn of(response: TxnResponse) -> Queue {
+    fn of(response: TxnResponse, names: &Names) -> Queue {
         let revision = response.header.map_or(0, |header| header.revision);
         let ranges = response.responses.into_iter().filter_map(|one| match one.response {
             Some(Done::ResponseRange(range)) => Some(range.kvs),
@@ -308,6 +308,7 @@ impl Queue {
         });
         let mut ranges = ranges.collect::<Vec<_>>().into_iter();
         let mut entries = ranges.next().unwrap_or_default();
+        entries.retain(|entry| names.is_entry(&entry.key));
         entries.sort_by_key(|entry| entry.create_revision);
         let note = ranges.next().and_then(|kvs| note_of(&kvs.first()?.value));
         let generation = generation_of(ranges.next().unwrap_or_default().first());
@@ -347,7 +348,7 @@ async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision
                 shared.state().note.clone_from(&view.note);
             } else if kv.key == shared.names.wish && !is_deleted {
                 view.on_wish(shared, &kv);
-            } else if kv.key.starts_with(shared.names.entries.as_bytes()) {
+            } else if shared.names.is_entry(&kv.key) {
                 view.on_entry(shared, kv, is_deleted);
             }
         }

@@ -84,6 +84,16 @@ impl Session {
         }
     }
 
+    /// Lets a lease go for which no answer has come for as long as it lives, and asks for its end: that may arrive where answers are late.
+    fn give_up_overdue(&self) {
+        let ttl = self.granted.get().copied().unwrap_or(self.ttl);
+        let (Some(id), Some(client)) = (self.lease.take_overdue(ttl), self.client()) else { return };
+        self.lease.interrupt();
+        tokio::spawn(timeout(ttl, async move {
+            let _ = client.lease().lease_revoke(LeaseRevokeRequest { id }).await;
+        }));
+    }
+
     pub(super) async fn revoke(&self) {
         let (Some(client), Some(held)) = (self.client(), self.lease.held()) else { return };
         let _ = client.lease().lease_revoke(LeaseRevokeRequest { id: held.lease }).await;
@@ -137,6 +147,7 @@ async fn keep_on(session: &Session, profile: Profile, told: UnboundedSender<Told
         }
         warn_of_version(session, profile).await;
         loop {
+            session.give_up_overdue();
             if session.lease.held().is_none() {
                 match grant(session, profile).await {
                     Ok(ttl) if !is_open => {
