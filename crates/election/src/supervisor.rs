@@ -25,7 +25,7 @@ mod warden;
 pub use cage::Cage;
 pub use cell::{CELL, run_cell, try_cell};
 pub use shim::{SHIM, run_shim};
-pub use tree::{adopt_orphans, end_descendants_of, end_group, end_orphans, is_group_gone, reap_orphans};
+pub use tree::{adopt_orphans, children, end_descendants_of, end_group, end_orphans, is_group_gone, reap_orphans};
 pub use warden::{WARDEN, run_warden};
 
 use crate::clock::boot_micros;

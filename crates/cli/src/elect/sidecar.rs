@@ -2,7 +2,7 @@
 
 use super::health::{self, dies_with_us, succeeds_alone};
 use super::notify::{self, Notify, ReadyAs};
-use super::own::{Own, end_orphans};
+use super::own::{Own, end_orphans, spare_earlier_children};
 use super::watchman::{self, Board, Wish};
 use crate::exit::Code;
 use crate::logging::say_aside as say;
@@ -290,6 +290,7 @@ impl Signals {
 impl Sidecar {
     /// Runs the command whenever this process leads; gives the exit code, once nothing of it stands in the store any more.
     pub(crate) async fn run(self) -> Result<u8> {
+        spare_earlier_children();
         adopt_orphans().context("this process cannot become the reaper of its command")?;
         let election = self.election.clone();
         let notify = Arc::new(Notify::new(election.name(), self.ready_as));

@@ -320,7 +320,10 @@ impl Settings {
         }
         let founders = founders_in(text).or_else(|remedy| self.bad("initial-cluster", remedy))?;
         if !founders.contains_key(&me.name) {
-            return self.bad("initial-cluster", format!("this member's name, {:?}, is not among them", me.name));
+            return self.bad(
+                "initial-cluster",
+                format!("this member's name, {:?}, is not among them: give --name one of them, or add it", me.name),
+            );
         }
         Ok(founders.into_values().collect())
     }

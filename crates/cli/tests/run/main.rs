@@ -382,6 +382,24 @@ async fn what_a_command_before_the_stop_has_started_ends_with_the_tenure() {
     wait_for("it to end", async || (!is_alive(shell)).then_some(())).await.expect("it dies with the sidecar");
 }
 
+/// Goal: what a shell had started before it became the sidecar is nobody's leftover. Method: it is there still when the sidecar has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_there_before_the_sidecar_stays() {
+    let story = Story::begin().await;
+    let mut command = Command::new("sh");
+    command.args(["-c", "sleep 600 & echo earlier $!; exec \"$0\" \"$@\" 2>&1", HUSTINGS]);
+    command.args(["run", "--election", "billing", "--store", &story.store(), "--ttl", "5s"]);
+    command.args(["--stop-grace", "1s", "--kill-margin", "300ms", "--", "sleep", "600"]);
+    let mut sidecar = Running::start(&mut command);
+    let earlier = sidecar.line_with("earlier ");
+    let earlier: u32 = earlier.trim_start_matches("earlier ").parse().expect("a number");
+    sidecar.line_with("leads billing, token");
+    sidecar.signal(Signal::TERM);
+    wait_for("the sidecar to end", async || (!is_alive(sidecar.child.id())).then_some(())).await.expect("it ends");
+    assert!(is_alive(earlier), "it was killed");
+    signal_pid(earlier, Signal::KILL);
+}
+
 /// Goal: what `--on-loss` says counts for a lock as well. Method: whoever holds it is asked to step down.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_to_stand_again_does() {

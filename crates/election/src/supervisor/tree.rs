@@ -73,6 +73,11 @@ pub fn adopt_orphans() -> std::io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
+/// The children that this process has now: whoever became it may have started some.
+pub fn children() -> Vec<u32> {
+    children_of(getpid()).into_iter().map(|pid| pid.as_raw_nonzero().get().cast_unsigned()).collect()
+}
+
 /// Takes in all orphans of this process that have ended: children that are not its own, which others wait for.
 pub fn reap_orphans(is_own: impl Fn(u32) -> bool) {
     for orphan in orphans_of(children_of(getpid()), &is_own) {
