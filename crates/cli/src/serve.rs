@@ -12,6 +12,7 @@ use hustings_node::{ClusterSecret, Counters, Handle, NodeConfig, PeerTls, Record
 use hustings_recorder::{Mark, Tape};
 use hustings_server::{Port, Server, ServerOptions};
 use hustings_tls::{Acceptor, Connector};
+use hustings_wal::WalError;
 use sha2::{Digest, Sha256};
 use std::io::BufRead;
 use std::net::SocketAddr;
@@ -301,6 +302,19 @@ async fn wait_for_stop(mut signals: Signals, parent: Option<Arc<Counters>>) -> S
     signals
 }
 
+/// Refuses the directory of one founder to another one: whoever exchanges two is told before anything is said in a wrong name. A name that
+/// no other founder has may be a new one.
+fn check_name(plan: &Plan, founding: &Membership, me: NodeId) -> Result<()> {
+    let Some(founder) = founding.members.get(&me).filter(|founder| founder.name != plan.member.name) else {
+        return Ok(());
+    };
+    if founding.members.values().all(|other| other.name != plan.member.name) {
+        return Ok(());
+    }
+    let (found, configured) = (founder.name.clone(), plan.member.name.clone());
+    Err(WalError::Foreign { directory: plan.data_dir.display().to_string(), what: "member", found, configured }.into())
+}
+
 /// Tells systemd, or another owner of `NOTIFY_SOCKET`, once there is a leader: as etcd does, whose unit has `Type=notify`.
 async fn say_when_ready(handle: Handle<KvStore>) {
     let mut status = handle.status_changes();
@@ -363,6 +377,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     }
     let mut config = if let Some(known) = known {
         let (cluster_id, me) = (known.identity.cluster_id, known.identity.node);
+        check_name(plan, &known.founding, me)?;
         let hints = known.founding.clone();
         NodeConfig::joining(cluster_id, me, plan.member.clone(), known.founding, hints, &plan.data_dir)
     } else if plan.is_joining {

@@ -117,7 +117,12 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
     third.line_with("n1 is not started again: it ended 3 times at once");
     assert_eq!(third.end(), Some(1));
     let told = |words: &str| third.seen.iter().filter(|line| line.contains("n2: ") && line.contains(words)).count();
-    assert_eq!(told("belongs to node"), 1, "each error is said once: {:?}", third.seen);
+    assert_eq!(
+        told("belongs to member n3, and this node is configured for member n2"),
+        1,
+        "each error is said once: {:?}",
+        third.seen
+    );
 }
 
 #[test]

@@ -104,8 +104,19 @@ impl<B: Backend> Lease for Services<B> {
         let caller = self.admit(&request, Learner::Refuses).await?;
         let view = self.read(&caller, Need::User).await?;
         let header = self.header(view.revision());
-        let list = move || view.leases().into_iter().map(|id| pb::LeaseStatus { id }).collect();
-        Ok(Response::new(pb::LeaseLeasesResponse { header, leases: self.build(list).await? }))
+        let proof = caller.proof().cloned();
+        // As etcd from CVE-2026-33413 on: whoever sees a lease may see what hangs on it.
+        let list = move || {
+            let leases = view.leases();
+            let may_see_all = view.permit(proof.as_ref(), Need::Root).is_ok();
+            let may_see = |id: i64| view.permit(proof.as_ref(), Need::ReadLease(id));
+            if !may_see_all {
+                leases.iter().try_for_each(|id| may_see(*id)).map_err(error::of_accounts)?;
+            }
+            Ok(leases.into_iter().map(|id| pb::LeaseStatus { id }).collect())
+        };
+        let listed: Result<Vec<pb::LeaseStatus>, Status> = self.build(list).await?;
+        Ok(Response::new(pb::LeaseLeasesResponse { header, leases: listed? }))
     }
 }
 

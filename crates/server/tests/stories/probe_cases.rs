@@ -321,7 +321,9 @@ fn lease_cases(all: &mut Vec<Case>) {
     }
     for path in ["lease/leases", "kv/lease/leases"] {
         let leases = pb::LeaseLeasesRequest {};
-        all.push(case("/etcdserverpb.Lease/LeaseLeases", path, "leases".into(), &leases, Want::User));
+        let hanging = LEASES.iter().flat_map(|(_, hanging)| hanging.iter().map(|key| (Access::Read, *key, "")));
+        let want = keys(&hanging.collect::<Vec<_>>());
+        all.push(case("/etcdserverpb.Lease/LeaseLeases", path, "leases".into(), &leases, want));
     }
 }
 
