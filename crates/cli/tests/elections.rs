@@ -117,6 +117,21 @@ async fn one_that_is_too_slow_to_lead_keeps_nobody_from_it() {
     assert!(!first.is_leader() && second.is_leader());
 }
 
+/// Goal: a store or an election that cannot be is a fault of the command line, for each verb. Method: the real binary, and its exit code.
+#[test]
+fn a_store_that_cannot_be_is_a_wrong_command_line() {
+    for (verb, store, said) in [
+        ("observe", "redis://127.0.0.1:1", "redis"),
+        ("elect", "hustings://", "host"),
+        ("why", "etcd://127.0.0.1:1/other", "leave one of them out"),
+    ] {
+        let ended = run(Command::new(support::HUSTINGS).args([verb, "billing", "--store", store]));
+        assert!(ended.code == Some(2) && ended.stderr.contains(said), "{verb} {store}: {ended:?}");
+    }
+    let ended = run(Command::new(support::HUSTINGS).args(["observe", "a/../b", "--store", "hustings://127.0.0.1:1"]));
+    assert!(ended.code == Some(2) && ended.stderr.contains("\"..\""), "{ended:?}");
+}
+
 /// Goal: `team` and `team/billing` are two elections. Method: one leads the lower one; another stands for the upper one, and an operator
 /// raises its generation.
 async fn elections_may_stand_below_each_other(scheme: &str, cluster: &Cluster) {

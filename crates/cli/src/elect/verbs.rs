@@ -77,11 +77,16 @@ pub(crate) fn commands() -> Vec<Command> {
 pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
     start_logging()?;
     let name = matches.get_one::<String>("name").expect("it is required");
-    let election = election_of(matches, name)?;
+    let election = named(matches, name)?;
     match verb {
         "elect" => elect(matches, election).await,
         _ => observe(matches, election).await,
     }
+}
+
+/// The election of a command line; one that names none is wrong itself.
+fn named(matches: &ArgMatches, name: &str) -> Result<Election> {
+    election_of(matches, name).map_err(|error| Exit::with(Code::Usage, format!("{error:#}")))
 }
 
 async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
@@ -193,7 +198,7 @@ async fn observe(matches: &ArgMatches, election: Election) -> Result<()> {
 /// Prints the leaders of an election, and why each leadership ended.
 pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
     start_logging()?;
-    let election = election_of(matches, name)?;
+    let election = named(matches, name)?;
     // Asked first: a store that does not answer is told so, and not waited for.
     election.history().await.map_err(of_store)?;
     let looked = tokio::time::timeout(ANSWER_TIMEOUT, election.observe().next()).await;

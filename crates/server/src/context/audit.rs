@@ -42,6 +42,11 @@ impl Trail {
         self.with(|known| known.range = range);
     }
 
+    /// The call is about this member.
+    pub(crate) fn on_member(&self, id: u64) {
+        self.with(|known| known.range = format!("member {id:x}"));
+    }
+
     /// The store is read, or is about to be.
     pub(crate) fn on_need(&self, need: Need<'_>) {
         let mut range = String::new();
@@ -77,6 +82,9 @@ impl Trail {
                 for id in renewed.ids.iter().take(LEASES_MAX) {
                     let _ = write!(range, "{}lease {id:x}", if range.is_empty() { "" } else { " " });
                 }
+            }
+            Command::Alarm(change) => {
+                let _ = write!(range, "member {:x}", change.member);
             }
             Command::Compact(compact) => {
                 let _ = write!(range, "up to revision {}", compact.revision);
@@ -166,7 +174,7 @@ fn push_txn(range: &mut String, txn: &Txn) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hustings_kv::{Permission, Put, RolePermission, UserPassword, UserRole};
+    use hustings_kv::{AlarmChange, LeaseKeepAlive, Permission, Put, RolePermission, UserPassword, UserRole};
 
     #[test]
     fn a_line_names_keys_and_no_values() {
@@ -193,6 +201,21 @@ mod tests {
         assert_eq!(told(AccountsChange::UserGrantRole(given)), "user ann\\nbob role root");
         let added = UserPassword { name: "ann".into(), hash: "hidden".into(), no_password: false };
         assert_eq!(told(AccountsChange::UserAdd(added)), "user ann");
+    }
+
+    #[test]
+    fn a_line_names_leases_and_members() {
+        let told = |command| {
+            let trail = Trail::default();
+            trail.on_command(&command);
+            let Known { range, .. } = trail.0.into_inner().expect("nobody panicked");
+            range
+        };
+        assert_eq!(told(Command::LeaseKeepAlive(LeaseKeepAlive { ids: vec![10, 11] })), "lease a lease b");
+        let crowd = LeaseKeepAlive { ids: (0..1_000).collect() };
+        assert!(told(Command::LeaseKeepAlive(crowd)).len() < RANGE_MAX);
+        let alarm = AlarmChange { raise: true, member: 31, kind: 1 };
+        assert_eq!(told(Command::Alarm(alarm)), "member 1f");
     }
 
     #[test]

@@ -80,6 +80,7 @@ impl<B: Backend> Cluster for Services<B> {
         }
         let member = Member { peer_urls, wants_vote: !is_learner, incarnation, is_witness, ..Member::default() };
         let (id, membership) = self.add(&caller, member).await?;
+        note_member(&caller, id.0);
         let members = members(&membership);
         let member = members.iter().find(|member| member.id == id.0).cloned();
         let header = self.header_of_members();
@@ -96,6 +97,7 @@ impl<B: Backend> Cluster for Services<B> {
     ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
         let id = NodeId(request.into_inner().id);
+        note_member(&caller, id.0);
         let membership = self.membership(&caller, Need::Root).await?;
         find(&membership, id)?;
         check_started_without(&membership, id)?;
@@ -110,6 +112,7 @@ impl<B: Backend> Cluster for Services<B> {
     ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
         let pb::MemberUpdateRequest { id, peer_urls } = request.into_inner();
+        note_member(&caller, id);
         check_urls(&peer_urls)?;
         let id = NodeId(id);
         let membership = self.membership(&caller, Need::Root).await?;
@@ -143,6 +146,7 @@ impl<B: Backend> Cluster for Services<B> {
     ) -> Result<Response<pb::MemberPromoteResponse>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
         let id = NodeId(request.into_inner().id);
+        note_member(&caller, id.0);
         let membership = self.membership(&caller, Need::Root).await?;
         find(&membership, id)?;
         if !membership.is_learner(id) {
@@ -151,6 +155,13 @@ impl<B: Backend> Cluster for Services<B> {
         let membership = self.change(&caller, MembershipChange::of([Change::AddVoter(id)])).await?;
         let header = self.header_of_members();
         Ok(answer_about(&membership, pb::MemberPromoteResponse { header, members: members(&membership) }))
+    }
+}
+
+/// The audit hears which member a call is about.
+pub(crate) fn note_member(caller: &Caller, id: u64) {
+    if let Some(trail) = caller.trail() {
+        trail.on_member(id);
     }
 }
 

@@ -36,8 +36,13 @@ async fn raise<B: Backend>(context: &Context<B>, NodeId(member): NodeId) {
         return;
     }
     let change = AlarmChange { raise: true, member, kind: AlarmKind::Corrupt as i32 };
+    let name = context.node_status().membership.name_of(NodeId(member));
     match context.propose(&Caller::member(), Command::Alarm(change)).await {
-        Ok(Response::Alarm { .. }) => tracing::error!(member, "alarm CORRUPT raised, writes are refused: {CORRUPT}"),
-        Ok(_) | Err(_) => tracing::error!(member, "the alarm CORRUPT could not be raised: members differ, and go on"),
+        Ok(Response::Alarm { .. }) => {
+            tracing::error!(member = name, "alarm CORRUPT raised, writes are refused: {CORRUPT}")
+        }
+        Ok(_) | Err(_) => {
+            tracing::error!(member = name, "the alarm CORRUPT could not be raised: members differ, and go on")
+        }
     }
 }

@@ -22,6 +22,7 @@ use crate::context::caller::Caller;
 use crate::context::error;
 use crate::context::version::{CLUSTER_VERSION, VERSION};
 use crate::context::{Context, Learner, Services};
+use crate::services::cluster::note_member;
 use crate::services::snapshot::write::{Contents, file_bytes};
 
 /// Parts of a snapshot that wait for a slow reader.
@@ -133,6 +134,7 @@ impl<B: Backend> Maintenance for Services<B> {
         request: Request<pb::MoveLeaderRequest>,
     ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
+        note_member(&caller, request.get_ref().target_id);
         self.require(&caller, Need::Root).await?;
         let status = self.node_status();
         if !Context::<B>::is_leader(&status) {
