@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Forwards connections to a server, as slowly as it is told. Cut, it takes all that is sent and passes nothing on, as a network does that is broken:
-/// neither side is told.
+/// Forwards connections to a server, as slowly as it is told. Cut, it takes all that is sent and passes nothing on, as a network does
+/// that is broken: neither side is told.
 #[derive(Debug)]
 pub struct Cable {
     port: u16,

@@ -4,6 +4,7 @@ use super::own::{Own, reap_orphans};
 use super::watchman::Board;
 use hustings_election::Office;
 use hustings_election::supervisor::{SHIM, end_group};
+use std::ffi::OsStr;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
@@ -43,9 +44,14 @@ async fn ask(command: Option<&str>, board: &Board, pause: Duration) -> bool {
 
 /// A command of the shell that reads nothing.
 pub(crate) fn shell(command: &str) -> Command {
-    let mut shell = Command::new("/bin/sh");
-    shell.args(["-c", command]).stdin(Stdio::null()).kill_on_drop(true).process_group(0);
-    shell
+    aside("/bin/sh", &["-c", command])
+}
+
+/// A program beside the command: it reads nothing, and is a group of its own.
+fn aside(program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
+    let mut aside = Command::new(program);
+    aside.args(arguments).stdin(Stdio::null()).kill_on_drop(true).process_group(0);
+    aside
 }
 
 /// As [`shell`], one that ends when this process does. Before it is the shell it is this program, for some milliseconds.
@@ -53,10 +59,8 @@ pub(crate) fn shell(command: &str) -> Command {
 /// # Errors
 /// This program's own file is not known.
 pub(crate) fn dies_with_us(command: &str) -> std::io::Result<Command> {
-    let mut shim = Command::new(std::env::current_exe()?);
-    shim.args([SHIM, &std::process::id().to_string(), "-", "/bin/sh", "-c", command]);
-    shim.stdin(Stdio::null()).kill_on_drop(true).process_group(0);
-    Ok(shim)
+    let (program, me) = (std::env::current_exe()?, std::process::id().to_string());
+    Ok(aside(program, &[SHIM, &me, "-", "/bin/sh", "-c", command]))
 }
 
 /// Whether a command of [`shell`] ends well, in time. What does not is killed with all that it has started.

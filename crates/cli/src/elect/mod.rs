@@ -5,6 +5,7 @@ mod notify;
 mod own;
 pub(crate) mod run;
 mod sidecar;
+mod signals;
 pub(crate) mod verbs;
 mod watchman;
 

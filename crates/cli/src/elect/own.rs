@@ -1,7 +1,8 @@
 //! The children that this process has started itself, told from the orphans that it inherits: [`Own`].
 //!
 //! A process of a command that leaves its group, its session and its parents belongs to the warden, and once that was killed to the
-//! sidecar. So everything here that is not one's own child, and was none before either, is something that a command, or a shell of health, has left behind.
+//! sidecar. So everything here that is not one's own child, and was none before either, is something that a command, or a shell of
+//! health, has left behind.
 
 use hustings_election::supervisor;
 use std::collections::BTreeSet;

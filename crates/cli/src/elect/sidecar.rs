@@ -3,6 +3,7 @@
 use super::health::{self, dies_with_us, succeeds_alone};
 use super::notify::{self, Notify, ReadyAs};
 use super::own::{Own, end_orphans, spare_earlier_children};
+use super::signals::{Signalled, Signals};
 use super::watchman::{self, Board, Wish};
 use crate::exit::Code;
 use crate::logging::say_aside as say;
@@ -14,7 +15,6 @@ use hustings_election::{CampaignError, Change, Election, Leadership, Named, Offi
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
-use std::io::IsTerminal as _;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,6 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Command;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 /// Time that the warden may take to come up, and to start the command.
@@ -218,73 +217,6 @@ fn has_ended(process: &OwnedFd) -> bool {
     let mut asked = [PollFd::new(process, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut asked, Some(&at_once)).is_ok_and(|ready| ready > 0)
-}
-
-/// The signals that end the sidecar from outside, and those that are meant for its command.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    /// `None` where whoever started this process has it ignored, as `nohup` does.
-    hangup: Option<Signal>,
-    users: [Signal; 2],
-    /// A terminal that hangs up ends what it had started. Elsewhere the signal asks a service to read its settings again.
-    hangup_ends: bool,
-}
-
-/// Whether this process was started with the signal ignored; false where the kernel does not say.
-fn is_ignored(kind: SignalKind) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
-    ignored.is_some_and(|ignored| ignored >> (kind.as_raw_value() - 1) & 1 == 1)
-}
-
-/// A signal from outside.
-enum Signalled {
-    /// End: the name of the signal.
-    End(&'static str),
-    /// Pass it on to the command: the number of the signal.
-    Relay(i32),
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Signals> {
-        Ok(Signals {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: (!is_ignored(SignalKind::hangup())).then(|| signal(SignalKind::hangup())).transpose()?,
-            users: [signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?],
-            hangup_ends: std::io::stdin().is_terminal(),
-        })
-    }
-
-    async fn next(&mut self) -> Signalled {
-        let [first, second] = &mut self.users;
-        let hangup = async {
-            match &mut self.hangup {
-                Some(hangup) => hangup.recv().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = self.terminate.recv() => Signalled::End("SIGTERM"),
-            _ = self.interrupt.recv() => Signalled::End("SIGINT"),
-            _ = hangup => match self.hangup_ends {
-                true => Signalled::End("SIGHUP"),
-                false => Signalled::Relay(SignalKind::hangup().as_raw_value()),
-            },
-            _ = first.recv() => Signalled::Relay(SignalKind::user_defined1().as_raw_value()),
-            _ = second.recv() => Signalled::Relay(SignalKind::user_defined2().as_raw_value()),
-        }
-    }
-
-    /// The name of the next one that ends the sidecar; others have nobody to reach.
-    async fn end(&mut self) -> &'static str {
-        loop {
-            if let Signalled::End(name) = self.next().await {
-                return name;
-            }
-        }
-    }
 }
 
 impl Sidecar {

@@ -55,9 +55,7 @@ impl Trail {
             Need::SameUser(name) | Need::Role(name) => push(&mut range, name.as_bytes(), b""),
             Need::Read(key, end) | Need::Write(key, end) => push(&mut range, key, end),
             Need::Txn(txn) => push_txn(&mut range, txn),
-            Need::ReadLease(lease) | Need::WriteLease(lease) => {
-                let _ = write!(range, "lease {lease:x}");
-            }
+            Need::ReadLease(lease) | Need::WriteLease(lease) => push_lease(&mut range, lease),
         }
         self.with(|known| known.range = range);
     }
@@ -69,19 +67,11 @@ impl Trail {
             Command::Put(put) => push(&mut range, &put.key, b""),
             Command::DeleteRange(delete) => push(&mut range, &delete.key, &delete.range_end),
             Command::Txn(txn) => push_txn(&mut range, txn),
-            Command::LeaseRevoke(revoke) => {
-                let _ = write!(range, "lease {:x}", revoke.id);
-            }
-            Command::LeaseGrant(grant) => {
-                let _ = write!(range, "lease {:x}", grant.id);
-            }
-            Command::ShortLeaseGrant(grant) => {
-                let _ = write!(range, "lease {:x}", grant.id);
-            }
+            Command::LeaseRevoke(revoke) => push_lease(&mut range, revoke.id),
+            Command::LeaseGrant(grant) => push_lease(&mut range, grant.id),
+            Command::ShortLeaseGrant(grant) => push_lease(&mut range, grant.id),
             Command::LeaseKeepAlive(renewed) => {
-                for id in renewed.ids.iter().take(LEASES_MAX) {
-                    let _ = write!(range, "{}lease {id:x}", if range.is_empty() { "" } else { " " });
-                }
+                renewed.ids.iter().take(LEASES_MAX).for_each(|id| push_lease(&mut range, *id))
             }
             Command::Alarm(change) => {
                 let _ = write!(range, "member {:x}", change.member);
@@ -106,6 +96,10 @@ impl Trail {
             tracing::info!(target: "hustings::audit", caller, method, range, code, revision, "audit");
         });
     }
+}
+
+fn push_lease(range: &mut String, id: i64) {
+    let _ = write!(range, "{}lease {id:x}", if range.is_empty() { "" } else { " " });
 }
 
 fn push(range: &mut String, key: &[u8], end: &[u8]) {
@@ -176,24 +170,25 @@ mod tests {
     use super::*;
     use hustings_kv::{AlarmChange, LeaseKeepAlive, Permission, Put, RolePermission, UserPassword, UserRole};
 
+    /// The range that is told of a command.
+    fn told(command: Command) -> String {
+        let trail = Trail::default();
+        trail.on_command(&command);
+        let Known { range, .. } = trail.0.into_inner().expect("nobody panicked");
+        range
+    }
+
     #[test]
     fn a_line_names_keys_and_no_values() {
         let put = |key: &'static str| Put { key: key.into(), value: "hidden".into(), ..Put::default() };
         let inner = Txn { success: vec![Request::Put(put("b")).into()], ..Txn::default() };
         let txn = Txn { success: vec![Request::Put(put("a")).into(), Request::Txn(inner).into()], ..Txn::default() };
-        let trail = Trail::default();
-        trail.on_command(&Command::Txn(txn));
-        trail.with(|known| assert_eq!(known.range, "a b"));
+        assert_eq!(told(Command::Txn(txn)), "a b");
     }
 
     #[test]
     fn a_line_names_whose_rights_were_changed_and_no_password() {
-        let told = |change| {
-            let trail = Trail::default();
-            trail.on_command(&Command::Accounts(Accounts { change: Some(change) }));
-            let Known { range, .. } = trail.0.into_inner().expect("nobody panicked");
-            range
-        };
+        let told = |change| told(Command::Accounts(Accounts { change: Some(change) }));
         let permission = Permission { kind: 2, key: "a".into(), range_end: "b".into() };
         let granted = RolePermission { role: "billing".into(), permission: Some(permission) };
         assert_eq!(told(AccountsChange::RoleGrant(granted)), "role billing [a,b)");
@@ -205,12 +200,6 @@ mod tests {
 
     #[test]
     fn a_line_names_leases_and_members() {
-        let told = |command| {
-            let trail = Trail::default();
-            trail.on_command(&command);
-            let Known { range, .. } = trail.0.into_inner().expect("nobody panicked");
-            range
-        };
         assert_eq!(told(Command::LeaseKeepAlive(LeaseKeepAlive { ids: vec![10, 11] })), "lease a lease b");
         let crowd = LeaseKeepAlive { ids: (0..1_000).collect() };
         assert!(told(Command::LeaseKeepAlive(crowd)).len() < RANGE_MAX);
