@@ -102,6 +102,11 @@ fn the_longest_log_of_one_that_hears_no_majority_keeps_nobody_from_leading() {
 }
 
 #[test]
+fn a_witness_does_not_leave_the_care_to_one_that_only_it_hears() {
+    play_all(include_str!("found/gmt2000-leaves-the-care-to-one-nobody-hears.txt"));
+}
+
+#[test]
 fn one_of_whom_a_voter_has_not_heard_is_told_of_its_claim() {
     play_all(include_str!("found/gmt2000-not-told-to-a-new-voter.txt"));
 }

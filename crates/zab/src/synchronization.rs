@@ -18,10 +18,10 @@
 //! follower's end.
 
 use crate::laboratory::Defect;
-use crate::learner::Stage;
+use crate::learner::{Learner, Stage};
 use crate::message::Message;
 use crate::zab::{Phase, RoleState, Zab};
-use hustings_core::leading::{HandingOver, Leads};
+use hustings_core::leading::{HandingOver, Leads, Office};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn};
@@ -119,24 +119,30 @@ impl Zab {
     /// `[OURS]` A caretaker that synchronises gives way to the first follower that has its history and may lead, before a quorum has it: for
     /// that it may need one that lacks more than a witness can give, and the successor can.
     pub(crate) fn give_way_unsettled(&mut self, to: NodeId, out: &mut Effects<Zab>) {
-        let RoleState::Leading(leading) = &self.role_state else { return };
-        let Some(learner) = leading.office.peers.get(&to).filter(|learner| learner.is_synced()) else { return };
-        let is_unsettled = leading.phase == Phase::Synchronization && self.is_caretaker();
-        if is_unsettled && self.node.may_succeed(to, &learner.known) {
+        let Some(office) = self.unsettled_care() else { return };
+        let may = |learner: &Learner| learner.is_synced() && self.node.may_succeed(to, &learner.known);
+        if office.peers.get(&to).is_some_and(may) {
             self.tell_successor(to, Reason::Preferred(to), out);
         }
     }
 
     /// `[OURS]` The same at a check, where nobody that may lead has that history: one that must never lead either can give the state.
     pub(crate) fn give_care_away_unsettled(&mut self, out: &mut Effects<Zab>) {
-        let RoleState::Leading(leading) = &self.role_state else { return };
-        if leading.phase != Phase::Synchronization || !self.is_caretaker() {
-            return;
-        }
-        let synced = leading.office.peers.iter().filter(|(_, learner)| learner.is_synced());
+        let Some(office) = self.unsettled_care() else { return };
+        let synced = office.peers.iter().filter(|(_, learner)| learner.is_synced());
         let successor = synced.map(|(id, _)| *id).find(|id| self.node.may_take_care(*id));
         if let Some(to) = successor {
             self.tell_successor(to, Reason::Preferred(to), out);
+        }
+    }
+
+    /// The office of a caretaker that synchronises, and whose history no quorum has yet.
+    fn unsettled_care(&self) -> Option<&Office<Learner>> {
+        match &self.role_state {
+            RoleState::Leading(leading) if leading.phase == Phase::Synchronization && self.is_caretaker() => {
+                Some(&leading.office)
+            }
+            _ => None,
         }
     }
 

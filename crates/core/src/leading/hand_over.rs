@@ -148,10 +148,7 @@ pub trait HandingOver: Leads {
         let Some(office) = self.office() else { return };
         let may_succeed = |id: NodeId| office.known(id).is_some_and(|known| node.may_succeed(id, known));
         let is_busy = office.transfer.as_ref().is_some_and(|transfer| may_succeed(transfer.to));
-        if !self.is_caretaker() || is_busy || !self.is_reigning() || !self.may_give_way() {
-            return;
-        }
-        if is_ready && may_succeed(peer) {
+        if !is_busy && self.may_give_care() && is_ready && may_succeed(peer) {
             self.start_transfer(peer, Reason::Preferred(peer), out);
         }
     }
@@ -160,7 +157,7 @@ pub trait HandingOver: Leads {
     /// One that holds the state and must never lead takes care in its place.
     fn hand_care_over(&mut self, out: &mut Effects<Self>) {
         let Some(office) = self.office() else { return };
-        if !self.is_caretaker() || office.transfer.is_some() || !self.is_reigning() || !self.may_give_way() {
+        if office.transfer.is_some() || !self.may_give_care() {
             return;
         }
         let may = |id: &NodeId| self.has_everything(*id) && self.node().may_take_care(*id);
@@ -173,6 +170,11 @@ pub trait HandingOver: Leads {
     /// Whether this node leads only until a follower that may has everything: each answer can be the one.
     fn is_caretaker(&self) -> bool {
         self.node().priority() == Priority::Never
+    }
+
+    /// Whether this node is a caretaker that could give way now, if there is somebody to take over.
+    fn may_give_care(&self) -> bool {
+        self.is_caretaker() && self.is_reigning() && self.may_give_way()
     }
 
     /// Whether a follower stores all that this leader has written.
