@@ -118,7 +118,7 @@ fn main() -> ExitCode {
                 let _ = error.print();
                 std::process::exit(Code::BadArguments.number().into());
             }
-            hints::hinted(error).exit()
+            output::say_usage(hints::hinted(error))
         });
     let refused = environment::check(&matches);
     let result = match matches.subcommand() {

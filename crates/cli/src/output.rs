@@ -191,11 +191,32 @@ pub(crate) fn say_error(matches: &ArgMatches, code: u8, message: &str) {
     }
     match matches.try_get_one::<String>("output") {
         Ok(Some(_)) if format_of(matches) == Format::Json => {
-            let error = serde_json::json!({ "apiVersion": "v1", "kind": "Error", "error": { "code": code, "message": message } });
-            let _ = writeln!(std::io::stderr(), "{error}");
+            say_object_of(code, message);
         }
         _ => crate::logging::say(format_args!("{message}")),
     }
+}
+
+/// Ends with what clap says of a command line: help and the version as they are, an error in the form of [`say_error`] where the words of
+/// the command line ask for it.
+pub(crate) fn say_usage(error: clap::Error) -> ! {
+    let words: Vec<String> = std::env::args().take_while(|word| word != "--").collect();
+    let follows = |flag: &str| words.windows(2).any(|pair| pair[0] == flag && pair[1] == "json");
+    let is_one_word = words.iter().any(|word| ["-ojson", "-o=json", "--output=json"].contains(&word.as_str()));
+    if error.use_stderr() && (is_one_word || follows("-o") || follows("--output")) {
+        let text = error.render().to_string();
+        let message = text.trim_end().trim_start_matches("error: ");
+        say_object_of(Code::Usage.number(), message);
+        std::process::exit(Code::Usage.number().into());
+    }
+    error.exit()
+}
+
+/// Nobody may read it; the exit code says the same.
+fn say_object_of(code: u8, message: &str) {
+    let error =
+        serde_json::json!({ "apiVersion": "v1", "kind": "Error", "error": { "code": code, "message": message } });
+    let _ = writeln!(std::io::stderr(), "{error}");
 }
 
 /// Bytes as people read them, or quoted where they are no text.

@@ -150,7 +150,7 @@ impl Checking<'_> {
                 json!({ "property": violation.property, "what": violation.what, "trace": trace.steps, "end": trace.end })
             });
             let object = json!({
-                "protocol": self.subject.protocol, "nodes": self.bounds.nodes, "learners": self.bounds.learners, "witnesses": self.bounds.witnesses, "terms": self.bounds.terms,
+                "apiVersion": "v1", "kind": "Check", "protocol": self.subject.protocol, "nodes": self.bounds.nodes, "learners": self.bounds.learners, "witnesses": self.bounds.witnesses, "terms": self.bounds.terms,
                 "crashes": self.bounds.crashes, "proposals": self.bounds.proposals, "fires": self.bounds.fires,
                 "link": self.bounds.link, "states": found.states, "transitions": found.transitions, "depth": found.depth,
                 "complete": found.incomplete.is_none() && found.violation.is_none(), "seconds": micros / 1e6,

@@ -289,7 +289,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
                 .filter_map(|(storm, (title, _))| rows.get(&(which, storm)).map(|row| (title.clone(), row.json())));
             (name.clone(), json!({ "all": totals[which].json(), "storms": storms.collect::<serde_json::Map<_, _>>() }))
         });
-        println!("{}", Value::Object(by_protocol.collect()));
+        let protocols: serde_json::Map<String, Value> = by_protocol.collect();
+        println!("{}", json!({ "apiVersion": "v1", "kind": "Comparison", "seeds": seeds, "protocols": protocols }));
     } else {
         print_tables(&names, &storms, &totals, &rows, seeds);
     }

@@ -399,8 +399,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         println!(
             "{}",
             json!({
-                "protocol": subject.protocol, "nodes": bounds.nodes, "rounds": bounds.rounds, "defects": defects,
-                "median_ratio": median,
+                "apiVersion": "v1", "kind": "Conviction", "protocol": subject.protocol, "nodes": bounds.nodes,
+                "rounds": bounds.rounds, "defects": defects, "median_ratio": median,
             })
         );
     } else if let Some(median) = median {

@@ -78,7 +78,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(golden) = matches.get_one::<PathBuf>("golden") {
         compare(golden, &played.transcript, is_update)?;
     } else if is_json(matches) {
-        println!("{}", json!({ "violation": played.violation, "transcript": played.transcript }));
+        println!(
+            "{}",
+            json!({ "apiVersion": "v1", "kind": "Play", "violation": played.violation, "transcript": played.transcript })
+        );
     } else {
         print!("{}", played.transcript);
     }

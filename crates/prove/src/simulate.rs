@@ -371,7 +371,7 @@ impl Simulation<'_> {
         let steps = counts.steps as f64 / took.as_secs_f64().max(1e-9);
         if self.is_json {
             let object = json!({
-                "protocol": self.subject.protocol, "nodes": self.nodes, "first_seed": self.seeds.start, "seeds": runs,
+                "apiVersion": "v1", "kind": "Simulation", "protocol": self.subject.protocol, "nodes": self.nodes, "first_seed": self.seeds.start, "seeds": runs,
                 "simulated_seconds": simulated / 1_000_000, "seconds": took.as_secs_f64(), "speed": speed,
                 "steps": counts.steps, "steps_per_second": steps, "events": counts.events, "messages": counts.messages,
                 "lost": counts.lost, "syncs": counts.syncs, "completed": counts.completed,

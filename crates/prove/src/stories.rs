@@ -28,7 +28,10 @@ pub(super) fn show(story: &Story, is_json: bool) -> Result<()> {
         let Story { name, must_hold, broken, repaired } = story;
         println!(
             "{}",
-            json!({ "name": name, "must_hold": must_hold, "broken": told(broken), "repaired": told(repaired) })
+            json!({
+                "apiVersion": "v1", "kind": "Story", "name": name, "must_hold": must_hold,
+                "broken": told(broken), "repaired": told(repaired),
+            })
         );
     } else {
         print!("{}", side_by_side(story));

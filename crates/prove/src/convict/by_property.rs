@@ -150,7 +150,8 @@ impl Matrix {
 
     pub(super) fn json(&self) -> serde_json::Value {
         serde_json::json!({
-            "protocol": self.protocol, "properties": self.shown_by, "missing": self.missing(),
+            "apiVersion": "v1", "kind": "ConvictionByProperty", "protocol": self.protocol,
+            "properties": self.shown_by, "missing": self.missing(),
         })
     }
 }
