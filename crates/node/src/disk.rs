@@ -19,6 +19,9 @@ use tokio::sync::mpsc::UnboundedSender;
 /// Pause between two probes of an idle disk, which show whether it still answers.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 
+/// Pause between two looks of an idle disk while there is no room for the log's next segment: somebody may have made some, and waits.
+const LOOK_IDLE_EVERY: Duration = Duration::from_millis(500);
+
 /// Pause between two looks at whether there is room for the log's next segment.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -43,7 +46,7 @@ impl Room {
                 let left = wal.room();
                 tracing::error!(
                     left,
-                    "no room for the log's next segment: {why}; the alarm NOSPACE is raised while there are bytes left; {NO_SPACE}"
+                    "no room for the log's next segment: {why}; delete no file of the data directory; the alarm NOSPACE is raised while there are bytes left; {NO_SPACE}"
                 );
             }
             None if self.is_short && wal.is_next_ready() => {
@@ -144,14 +147,19 @@ fn run(
     on_sync: &OnSync,
 ) -> Result<(), WalError> {
     let mut room = Room { is_short: false, next_look: Instant::now() };
+    let mut next_probe = Instant::now() + PROBE_EVERY;
     loop {
         room.look(&mut wal, counters);
-        let first = match arrivals.recv_timeout(PROBE_EVERY) {
+        let until_probe = next_probe.saturating_duration_since(Instant::now());
+        let pause = if room.is_short { until_probe.min(LOOK_IDLE_EVERY) } else { until_probe };
+        let first = match arrivals.recv_timeout(pause) {
             Ok(job) => job,
+            Err(RecvTimeoutError::Timeout) if Instant::now() < next_probe => continue,
             Err(RecvTimeoutError::Timeout) => {
                 busy.start();
                 wal.probe()?;
                 busy.end();
+                next_probe = Instant::now() + PROBE_EVERY;
                 continue;
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -191,5 +199,6 @@ fn run(
             wal.write()?;
         }
         busy.end();
+        next_probe = Instant::now() + PROBE_EVERY;
     }
 }

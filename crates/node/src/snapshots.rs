@@ -160,7 +160,7 @@ fn run<S: StateMachine>(
                 }
                 Err(error) if error.is_shortage() => {
                     // The unfinished snapshot takes room that others need more.
-                    store.discard(contents.lsn).map(|()| Some(SnapshotNews::NotCut(error.to_string())))
+                    store.discard(contents.lsn).map(|()| Some(SnapshotNews::NotCut(error.cause())))
                 }
                 Err(error) => Err(error),
             },

@@ -204,6 +204,15 @@ impl WalError {
         matches!(self, WalError::NoDescriptors { .. })
     }
 
+    /// What failed and why, without the words that tell to start again: for a member that goes on.
+    pub fn cause(&self) -> String {
+        match self {
+            WalError::Full { action, file, source } => format!("{action} {file}: the disk is full ({source})"),
+            WalError::Io { action, file, offset, source } => format!("{action} {file}{}: {source}", at(*offset)),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether the resource that ran out may be there again later, so that work that can wait should wait.
     pub fn is_shortage(&self) -> bool {
         self.is_full() || self.is_for_want_of_descriptors()

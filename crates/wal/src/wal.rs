@@ -367,7 +367,7 @@ impl Wal {
     /// fits into [`Wal::room`] can still be written: time to refuse what grows the log, before a write fails for good
     /// (ST-10). Asks for the segment again, so call it now and then, for example with [`Wal::probe`].
     pub fn shortage(&mut self) -> Option<String> {
-        let failure = self.preparer.failure()?.to_string();
+        let failure = self.preparer.failure()?.cause();
         self.preparer.ask(self.header(self.current.header.sequence + 1));
         Some(failure)
     }
