@@ -20,6 +20,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 
 use crate::client::{connect, text, within};
+use crate::exit::{Code, Exit};
 use crate::output::{Format, common, format_of, from_status, shown};
 
 /// Token of each request of this process.
@@ -198,8 +199,16 @@ pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
     let client = connect(matches).await?;
     match verb {
         "auth" => run_auth(action, matches, &client).await,
-        "user" => run_user(action, matches, &client).await,
+        "user" => run_user(action, matches, &client).await.map_err(of_named),
         _ => run_role(action, matches, &client).await,
+    }
+}
+
+/// The user that a command names is not there.
+fn of_named(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Exit>() {
+        Some(Exit { what, .. }) if what.contains("user name not found") => Exit::with(Code::NotFound, what.clone()),
+        _ => error,
     }
 }
 

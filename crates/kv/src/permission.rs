@@ -246,6 +246,16 @@ impl Users {
         }
         Ok((!self.is_root(&caller.user)).then_some(Rights { users: self, user }))
     }
+
+    /// A refusal of what only root may, in the words of an answer. etcd says of a caller who is no user that there is no such user: the name
+    /// in a certificate need not be one. (The result of an entry keeps its words: members of all builds must come to the same.)
+    fn told(&self, caller: Option<&Caller>, refusal: AccountsError) -> AccountsError {
+        let is_nobody = caller.is_some_and(|caller| !self.users.contains_key(&caller.user));
+        match refusal {
+            AccountsError::PermissionDenied if is_nobody => AccountsError::UserNotFound,
+            refusal => refusal,
+        }
+    }
 }
 
 impl View {
@@ -254,7 +264,11 @@ impl View {
     /// # Errors
     /// As etcd: nobody has no name, a user without the right is denied, one that changed since it was recognised is told so.
     pub fn permit(&self, caller: Option<&Caller>, need: Need<'_>) -> Result<(), AccountsError> {
-        let Some(rights) = self.users.rights(caller, need)? else { return Ok(()) };
+        let rights = match (need, self.users.rights(caller, need)) {
+            (Need::Root | Need::SameUser(_) | Need::Role(_), Err(refusal)) => Err(self.users.told(caller, refusal)),
+            (_, rights) => rights,
+        };
+        let Some(rights) = rights? else { return Ok(()) };
         let is_permitted = match need {
             Need::Nothing | Need::User => true,
             Need::Root => false,
@@ -277,6 +291,19 @@ impl View {
     /// As [`View::permit`].
     pub fn judge(&self, caller: Option<&Caller>, command: &Command) -> Result<(), AccountsError> {
         self.users.judge(caller, command, |rights, access, lease| self.covers_lease(rights, access, lease))
+    }
+
+    /// Whether to propose this command for a caller: as [`View::judge`], in the words of an answer.
+    ///
+    /// # Errors
+    /// As [`View::permit`].
+    pub fn permit_command(&self, caller: Option<&Caller>, command: &Command) -> Result<(), AccountsError> {
+        self.judge(caller, command).map_err(|refusal| match command {
+            Command::Compact(_) | Command::Alarm(_) | Command::Accounts(_) | Command::RaiseRevision(_) => {
+                self.users.told(caller, refusal)
+            }
+            _ => refusal,
+        })
     }
 
     /// Whether each key on a lease is covered: steps from one gap in the coverage to the next, so that the number of keys does

@@ -282,7 +282,7 @@ impl<B: Backend> Context<B> {
         }
         drop(view);
         // The local view may lag: ask the store itself.
-        let judged = self.view().await?.judge(caller.proof(), command);
+        let judged = self.view().await?.permit_command(caller.proof(), command);
         judged.map_err(error::of_accounts)
     }
 

@@ -9,6 +9,7 @@
 //!
 //! Read next: [`crate::context::caller`].
 
+use hustings_api::EtcdError;
 use hustings_kv::Need;
 use hyper::http::request::Parts;
 use tonic::Status;
@@ -128,7 +129,13 @@ impl<B: Backend> Context<B> {
         // A request for keys is judged again where the store is read, and where a command is applied.
         let is_known = || self.recent.decide(|users| users.knows(caller.proof()).ok()).is_some();
         if row.permission != Permission::Keys || !is_known() {
-            self.require(&caller, need).await?;
+            self.require(&caller, need).await.map_err(|refusal| match row.permission {
+                // Of what is its own or root's, a caller that is no user is told so, as by etcd.
+                Permission::Own if EtcdError::of(&refusal) == Some(EtcdError::PermissionDenied) => {
+                    EtcdError::UserNotFound.into()
+                }
+                _ => refusal,
+            })?;
         }
         head.extensions.insert(caller);
         Ok(())

@@ -78,7 +78,10 @@ where
     let metadata = metadata(&head.headers);
     let is_concurrency = row.method.starts_with("/v3");
     if let Err(status) = services.pass(row, &mut head, &metadata).await {
-        return refuse_as(status, is_concurrency);
+        return match path.as_str() {
+            "watch" | "lease/keepalive" | "election/observe" | "maintenance/snapshot" => refuse_stream(&status),
+            _ => refuse_as(status, is_concurrency),
+        };
     }
     // Base64 takes four bytes for three.
     let limit = services.options.max_request_bytes / 3 * 4 + 512 * 1024;
@@ -208,10 +211,14 @@ where
         S: Stream<Item = Result<A, Status>> + Send + 'static,
         F: Future<Output = Result<tonic::Response<S>, Status>>,
     {
-        let answers = async { Ok(serve(self.request().await?).await?.into_inner()) };
-        match answers.await {
-            Ok(answers) => lines(answers),
-            Err(status) => refuse(&status),
+        // What cannot be read has not begun to be answered.
+        let request = match self.request().await {
+            Ok(request) => request,
+            Err(status) => return refuse(&status),
+        };
+        match serve(request).await {
+            Ok(answers) => lines(answers.into_inner()),
+            Err(status) => refuse_stream(&status),
         }
     }
 
@@ -224,7 +231,7 @@ where
     async fn watch<B: Backend>(self, services: &Services<B>) -> Response<Body> {
         let caller = match self.admit(services).await {
             Ok(caller) => caller,
-            Err(status) => return refuse(&status),
+            Err(status) => return refuse_stream(&status),
         };
         let stream_end = services.stream_end(insists_on_leader(&self.metadata));
         let requests = messages::<pb::WatchRequest, T>(self.body, self.limit, services.options.body_timeout);
@@ -234,7 +241,7 @@ where
     async fn keep_alive<B: Backend>(self, services: &Services<B>) -> Response<Body> {
         let caller = match self.admit(services).await {
             Ok(caller) => caller,
-            Err(status) => return refuse(&status),
+            Err(status) => return refuse_stream(&status),
         };
         let stream_end = services.stream_end(insists_on_leader(&self.metadata));
         let requests = messages::<pb::LeaseKeepAliveRequest, T>(self.body, self.limit, services.options.body_timeout);
@@ -242,14 +249,13 @@ where
     }
 
     async fn observe<B: Backend>(self, services: &Services<B>) -> Response<Body> {
-        let observing = async {
-            let caller = self.admit(services).await?;
-            let stream_end = services.stream_end(insists_on_leader(&self.metadata));
-            let request: tonic::Request<hustings_api::v3electionpb::LeaderRequest> = self.request().await?;
-            Ok(observe(services.0.clone(), caller, &request.get_ref().name, stream_end))
+        let caller = match self.admit(services).await {
+            Ok(caller) => caller,
+            Err(status) => return refuse_stream(&status),
         };
-        match observing.await {
-            Ok(answers) => lines(answers),
+        let stream_end = services.stream_end(insists_on_leader(&self.metadata));
+        match self.request::<hustings_api::v3electionpb::LeaderRequest>().await {
+            Ok(request) => lines(observe(services.0.clone(), caller, &request.get_ref().name, stream_end)),
             Err(status) => refuse(&status),
         }
     }
@@ -333,17 +339,9 @@ fn lines<A: Serialize + 'static>(answers: impl Stream<Item = Result<A, Status>> 
         result: &'a A,
     }
     let frames = answers.map(|answer| {
-        let line = answer.and_then(|message| json::encode(&Line { result: &message })).unwrap_or_else(|status| {
-            let http =
-                StatusCode::from_u16(json::http_status(status.code())).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            let error = json!({ "error": {
-                "grpc_code": status.code() as i32,
-                "http_code": http.as_u16(),
-                "message": status.message(),
-                "http_status": http.canonical_reason().unwrap_or(""),
-            } });
-            error.to_string().into_bytes()
-        });
+        let line = answer
+            .and_then(|message| json::encode(&Line { result: &message }))
+            .unwrap_or_else(|status| stream_error(&status));
         let mut line = line;
         line.push(b'\n');
         Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(line)))
@@ -353,15 +351,39 @@ fn lines<A: Serialize + 'static>(answers: impl Stream<Item = Result<A, Status>> 
     response
 }
 
+/// An error within a stream, as grpc-gateway tells it.
+fn stream_error(status: &Status) -> Vec<u8> {
+    let http = http_status(status);
+    let error = json!({ "error": {
+        "grpc_code": status.code() as i32,
+        "http_code": http.as_u16(),
+        "message": status.message(),
+        "http_status": http.canonical_reason().unwrap_or(""),
+    } });
+    error.to_string().into_bytes()
+}
+
+fn http_status(status: &Status) -> StatusCode {
+    StatusCode::from_u16(json::http_status(status.code())).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
 /// The code of gRPC that an answer over HTTP was refused with: several have one status there. It is for the audit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refused(pub(crate) Code);
 
 /// An error as grpc-gateway tells it.
 pub(crate) fn refuse(status: &Status) -> Response<Body> {
-    let http = StatusCode::from_u16(json::http_status(status.code())).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = json::encode(&GatewayError::from(status)).unwrap_or_default();
-    let mut response = respond(http, JSON, body.into());
+    refuse_with(status, body)
+}
+
+/// As [`refuse`], of a call whose answer is a stream.
+fn refuse_stream(status: &Status) -> Response<Body> {
+    refuse_with(status, stream_error(status))
+}
+
+fn refuse_with(status: &Status, body: Vec<u8>) -> Response<Body> {
+    let mut response = respond(http_status(status), JSON, body.into());
     response.extensions_mut().insert(Refused(status.code()));
     response
 }

@@ -2,6 +2,7 @@
 
 // Helpers of tests fail as tests do.
 
+use crate::probes::guarded;
 use crate::support::{Mood, Served};
 use hustings_api::etcdserverpb::PutRequest;
 use serde_json::{Value, json};
@@ -46,6 +47,27 @@ async fn the_store_speaks_json() {
     assert_eq!(txn["responses"][0]["response_delete_range"]["deleted"], "1");
     assert_eq!(post(&served, "/v3/kv/deleterange", json!({ "key": "YQ==" })).await.0, 200);
     assert_eq!(post(&served, "/v3/kv/compaction", json!({ "revision": "3" })).await.0, 200);
+}
+
+/// Goal: a call whose answer is a stream is refused in the form of one, as by grpc-gateway; what cannot be read is not. Method: nobody asks
+/// where users count; a body that ends too early.
+#[tokio::test]
+async fn a_stream_is_refused_in_the_form_of_one() {
+    let text = "etcdserver: user name is empty";
+    let of_stream = json!({ "error": {
+        "grpc_code": 3, "http_code": 400, "message": text, "http_status": "Bad Request",
+    } });
+    let served = guarded().await;
+    for path in ["maintenance/snapshot", "watch", "lease/keepalive", "election/observe"] {
+        assert_eq!(post(&served, &format!("/v3/{path}"), json!({})).await, (400, of_stream.clone()), "{path}");
+    }
+    let plain = json!({ "error": text, "code": 3, "message": text });
+    assert_eq!(post(&served, "/v3/maintenance/status", json!({})).await, (400, plain));
+    let served = Served::start().await;
+    for path in ["maintenance/snapshot", "election/observe"] {
+        let (status, said) = speak(&served, "POST", &format!("/v3/{path}"), "{\"na").await;
+        assert!(status == 400 && said.starts_with("{\"error\":\"") && said.contains("\"code\":3"), "{path}: {said}");
+    }
 }
 
 /// Goal: errors have etcd's body and status.

@@ -16,6 +16,7 @@ mod own;
 mod probe_cases;
 mod probe_fields;
 mod probe_own;
+mod probe_post;
 mod probe_wire;
 mod probes;
 mod support;

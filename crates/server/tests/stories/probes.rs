@@ -4,10 +4,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
 use hustings_core::ApplyVersion;
@@ -19,9 +17,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::probe_cases::{CALLERS, Case, LEASES, PERMISSIONS, Proof, Who, cases};
+use crate::probe_cases::{CALLERS, LEASES, PERMISSIONS, Proof, Who, cases};
 use crate::probe_fields::Declared;
-use crate::probe_wire::{call, refusal_in};
+use crate::probe_post::post;
+use crate::probe_wire::call;
 use crate::support::Served;
 
 /// The name in the certificate that a connection from here shows: in these tests, an address is one.
@@ -39,7 +38,8 @@ fn name_of(peer: SocketAddr) -> Option<CommonName> {
 fn address_of(who: &Who) -> IpAddr {
     match (who.proof, who.user) {
         (Proof::Certificate, "root") => [127, 0, 0, 7].into(),
-        (Proof::Certificate, _) => [127, 0, 0, 8].into(),
+        (Proof::Certificate, "reader") => [127, 0, 0, 8].into(),
+        (Proof::Certificate, _) => [127, 0, 0, 9].into(),
         _ => [127, 0, 0, 1].into(),
     }
 }
@@ -94,51 +94,6 @@ pub async fn token_of(channel: &Channel, user: &str) -> String {
     AuthClient::new(channel.clone()).authenticate(request).await.unwrap().into_inner().token
 }
 
-/// Makes one call through the gateway; as [`call`].
-async fn post(
-    client: &HttpClient<HttpConnector, Full<Bytes>>,
-    served: &Served,
-    case: &Case,
-    token: Option<&str>,
-) -> (i32, String) {
-    let uri = format!("http://{}/v3/{}", served.address, case.path);
-    let mut request = hyper::Request::post(uri).header("content-type", "application/json");
-    if let Some(token) = token {
-        request = request.header("authorization", token);
-    }
-    let request = request.body(Full::new(Bytes::from(case.json.clone()))).unwrap();
-    let answer = client.request(request).await.unwrap();
-    let is_ok = answer.status().is_success();
-    let mut body = answer.into_body();
-    let is_stream = matches!(case.path, "watch" | "election/observe" | "lease/keepalive");
-    let wait = match case.path {
-        "election/observe" => Duration::from_millis(50),
-        _ => Duration::from_secs(10),
-    };
-    let said = match is_ok && is_stream {
-        true => match tokio::time::timeout(wait, body.frame()).await {
-            Ok(frame) => frame.map(|frame| frame.unwrap().into_data().unwrap()).unwrap_or_default(),
-            Err(_) => return (0, String::new()),
-        },
-        false => body.collect().await.unwrap().to_bytes(),
-    };
-    if is_ok && !is_stream {
-        return (0, String::new());
-    }
-    let said: serde_json::Value = serde_json::from_slice(&said).unwrap_or_default();
-    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    if !is_ok {
-        return (said["code"].as_i64().unwrap_or(-1) as i32, text(&said["message"]));
-    }
-    if let Some(code) = said["error"]["grpc_code"].as_i64() {
-        return (code as i32, text(&said["error"]["message"]));
-    }
-    match said["result"]["cancel_reason"].as_str() {
-        Some(reason) => refusal_in(reason),
-        None => (0, String::new()),
-    }
-}
-
 /// Whether this is an error that only permissions are refused with.
 fn is_of_permissions(code: i32, text: &str) -> bool {
     matches!(code, 7 | 16)
@@ -172,6 +127,7 @@ async fn every_method_refuses_whom_it_must() {
         let mut connector = HttpConnector::new();
         connector.set_local_address(Some(address_of(who)));
         let client = HttpClient::builder(TokioExecutor::new()).build(connector);
+        let base = format!("http://{}", served.address);
         for (transport, by_json) in [("gRPC", false), ("JSON", true)] {
             // The gateway takes no certificate, as in etcd: who shows one there is nobody.
             lay(&served);
@@ -187,7 +143,7 @@ async fn every_method_refuses_whom_it_must() {
                     refusing.insert(case.method.to_owned());
                 }
                 let outcome = match by_json {
-                    true => post(&client, &served, &case, token.as_deref()).await,
+                    true => post(&client, &base, &case, token.as_deref()).await,
                     false => call(&channel, &case, token.as_deref()).await,
                 };
                 if differs(case.method.ends_with("Observe"), expected, &outcome) {
