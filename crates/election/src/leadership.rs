@@ -78,9 +78,19 @@ impl Tenure {
 
 /// The proof of a tenure. It cannot be copied; dropped, it ends the tenure, and releases the election in the background.
 ///
-/// Code that acts as the leader borrows a [`Lead`] of it, and so cannot outlive it:
+/// Code that acts as the leader borrows a [`Lead`] of it, which alone yields the token:
 ///
-/// ```compile_fail
+/// ```
+/// # async fn story(guard: hustings_election::Leadership) {
+/// let lead = guard.lead().unwrap();
+/// println!("{}", lead.token());
+/// guard.resign("deploy").await;
+/// # }
+/// ```
+///
+/// So it cannot outlive the tenure:
+///
+/// ```compile_fail,E0505
 /// # async fn story(guard: hustings_election::Leadership) {
 /// let lead = guard.lead().unwrap();
 /// guard.resign("deploy").await; // `guard` is still borrowed: release comes last
@@ -90,7 +100,7 @@ impl Tenure {
 ///
 /// and no token can be had without one:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0599
 /// # fn story(guard: hustings_election::Leadership) {
 /// let token = guard.token(); // there is no such method: only a `Lead` yields a token
 /// # }

@@ -51,6 +51,18 @@ pub enum StoreError {
     Denied(String),
 }
 
+impl StoreError {
+    /// Names the store that was asked, where the words do not.
+    fn at(self, endpoints: &[String]) -> StoreError {
+        match self {
+            StoreError::Silent(why) if !endpoints.is_empty() && !endpoints.iter().any(|one| why.contains(one)) => {
+                StoreError::Silent(format!("{}: {why}", endpoints.join(",")))
+            }
+            error => error,
+        }
+    }
+}
+
 impl Election {
     /// Follows the election's leaders.
     pub fn observe(&self) -> Observer {
@@ -66,7 +78,7 @@ impl Election {
     /// # Errors
     /// No answer.
     pub async fn history(&self) -> Result<History, StoreError> {
-        self.reader().history().await
+        self.reader().history().await.map_err(|error| error.at(&self.store().endpoints))
     }
 
     /// Tells the leader, or the store, what an operator wants; gives what came of it.
@@ -74,7 +86,7 @@ impl Election {
     /// # Errors
     /// No answer; nobody leads.
     pub async fn wish(&self, wish: &Wish) -> Result<String, StoreError> {
-        self.reader().act(wish).await
+        self.reader().act(wish).await.map_err(|error| error.at(&self.store().endpoints))
     }
 }
 

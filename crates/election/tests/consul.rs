@@ -41,6 +41,12 @@ async fn the_stories_of_every_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_is_named_is_handed_over_to() {
+    let consul = consul().await;
+    stories::who_is_named_is_handed_over_to(&url(&consul, "named"), TTL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_is_cut_off_is_succeeded_within_twice_its_time() {
     let consul = consul().await;
     let cable = Cable::to(&consul.host()).expect("a port is free");

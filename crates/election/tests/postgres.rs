@@ -35,6 +35,7 @@ async fn the_stories_of_every_store() {
         async { stories::everybody_has_its_turn(&server.url("turns"), TTL, 8).await },
         async { stories::everybody_has_its_turn(&strict, TTL, 4).await },
         async { stories::an_operator_is_heard(&server.url("team/operator"), TTL).await },
+        async { stories::who_is_named_is_handed_over_to(&server.url("named"), TTL).await },
     );
 }
 

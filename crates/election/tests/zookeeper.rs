@@ -67,6 +67,15 @@ async fn the_stories_of_every_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_is_preferred_or_named_is_handed_over_to() {
+    let zookeeper = alone().await;
+    tokio::join!(
+        async { stories::who_is_preferred_is_handed_over_to(&url(&zookeeper, "preferred"), TTL).await },
+        async { stories::who_is_named_is_handed_over_to(&url(&zookeeper, "named"), TTL).await },
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn work_that_hangs_is_succeeded() {
     let zookeeper = alone().await;
     // The lease's whole time, which the server rounds up to a tick, a tick for which the winner holds off, and a busy machine.

@@ -137,6 +137,43 @@ pub async fn an_operator_is_heard(url: &str, ttl: Duration) {
     third.resign("done").await;
 }
 
+/// A candidate that others should let go first.
+fn preferred(url: &str, ttl: Duration, id: &str) -> Office {
+    let election = Election::open(url).expect("the URL is right").ttl(ttl).own_session();
+    election.candidate(Named::new(id).priority(5).stop_grace(ttl / 10).kill_margin(ttl / 20))
+}
+
+/// A leader hands over to a candidate of a higher priority that has stood for a while, past one that waits before it. For stores that
+/// show who waits.
+pub async fn who_is_preferred_is_handed_over_to(url: &str, ttl: Duration) {
+    let first = campaign(&candidate(url, ttl, "a")).await;
+    let token = token_of(&first);
+    let earlier = campaign_behind(candidate(url, ttl, "b")).await;
+    let better = campaign_behind(preferred(url, ttl, "c")).await;
+    let begun = Instant::now();
+    in_time("it is asked to give way", first.stop()).await;
+    println!("{url}: asked to give way to the preferred after {:?}", begun.elapsed());
+    assert!(first.is_leader(), "it leads until its work has stopped");
+    drop(first);
+    let second = in_time("the preferred", better).await.expect("it does not panic");
+    assert!(token_of(&second) > token && !earlier.is_finished(), "who is preferred goes first");
+    second.resign("done").await;
+    in_time("the one that waited longer", earlier).await.expect("it does not panic").resign("done").await;
+}
+
+/// A leader hands over to the candidate that it names, past one that waits before it.
+pub async fn who_is_named_is_handed_over_to(url: &str, ttl: Duration) {
+    let first = campaign(&candidate(url, ttl, "a")).await;
+    let token = token_of(&first);
+    let earlier = campaign_behind(candidate(url, ttl, "b")).await;
+    let named = campaign_behind(candidate(url, ttl, "c")).await;
+    first.hand_over("c").await;
+    let second = in_time("the named", named).await.expect("it does not panic");
+    assert!(token_of(&second) > token && !earlier.is_finished(), "who is named goes first");
+    second.resign("done").await;
+    in_time("the one that waited longer", earlier).await.expect("it does not panic").resign("done").await;
+}
+
 /// While the store is silent, belief ends in time, and nobody else leads; when it speaks again, one leads with a higher token.
 pub async fn a_silent_store_ends_belief(url: &str, ttl: Duration, stop: impl FnOnce(), go_on: impl FnOnce()) {
     let office = candidate(url, ttl, "a");
