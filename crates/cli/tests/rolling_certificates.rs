@@ -267,3 +267,35 @@ async fn a_peer_port_admits_a_common_name_or_a_host_and_nobody_else() {
         assert!(line.contains("its certificate, of \"stranger\""), "{line}");
     }
 }
+
+/// Goal: a member whose certificate was revoked is no member any more. Method: a list that names one of three.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_port_turns_a_revoked_certificate_away() {
+    let town = Changing::found();
+    let subject = Subject::new(NAMES[2]).host(NAMES[2]).address([127, 0, 0, 1]);
+    let revoked = town.authority.issue(&subject).expect("issued");
+    revoked.write(town.directory.path(), NAMES[2]).expect("written");
+    let list = town.path("revoked.pem");
+    town.authority.revoke(&[&revoked], &list).expect("written");
+    let list = list.to_str().expect("paths here are text");
+    let flags = ["--peer-crl-file", list, "--peer-client-cert-auth"];
+    let mut members: Vec<Running> = (0..2).map(|position| town.start_with(position, &flags)).collect();
+    // The one that was revoked knows nothing of it.
+    let mut lost = town.start_with(2, &[]);
+    let options = Options { tls: Some(town.connector(town.own(), "trust.crt")), ..Options::default() };
+    wait_for("the two others to serve", async || {
+        let client = Client::connect_with(&town.endpoints(), options.clone()).await.ok()?;
+        put(&client, "key", "value").await.ok()
+    })
+    .await
+    .expect("they are a majority");
+    for member in &mut members {
+        member.line_with("Revoked");
+    }
+    assert_eq!(lost.child.try_wait().expect("it can be asked"), None, "it waits to be told better");
+    let alone = Client::connect_with(&[town.url(2, false)], options).await.expect("its client port is open");
+    let local =
+        hustings_api::etcdserverpb::RangeRequest { key: "key".into(), serializable: true, ..Default::default() };
+    let found = alone.kv().range(local).await.expect("it answers").into_inner();
+    assert!(found.kvs.is_empty(), "nothing reaches it");
+}

@@ -9,12 +9,15 @@ mod etcdctl;
 mod gateway;
 mod large_values;
 mod leases;
+mod lived_through;
 mod maelstrom;
 mod metrics_of_etcd;
 mod mixed;
 #[path = "../../server/tests/stories/probe_cases.rs"]
 #[allow(dead_code, reason = "the servers' own stories take more of it")]
 mod probe_cases;
+#[path = "../../server/tests/stories/probe_post.rs"]
+mod probe_post;
 #[path = "../../server/tests/stories/probe_wire.rs"]
 mod probe_wire;
 mod refusals;

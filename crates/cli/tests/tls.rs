@@ -8,7 +8,7 @@ use hustings_api::client::{Options, tls};
 use hustings_api::dial::dial;
 use hustings_testbed::{Process, free_port, free_ports, put, wait_for};
 use hustings_tls::made::{Authority, Subject};
-use hustings_tls::{Connector, Trust};
+use hustings_tls::{Connector, Pair, Trust};
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -162,6 +162,98 @@ async fn who_shows_no_certificate_or_one_that_is_revoked_is_told_so() {
     assert!(said.contains("signed by a CA that is not trusted here: name it (--cacert)"), "{said}");
 }
 
+/// Goal: a shell that is set up for etcdctl or for us needs no flags, and what stands nearer wins. Method: a member that asks for a
+/// certificate and has users; each variable is right where it counts, and leads nowhere where a nearer word counts.
+#[tokio::test]
+async fn the_variables_of_etcdctl_say_whom_to_believe_what_to_show_and_who_asks() {
+    let town = Alone::found();
+    let alice = town.issue("alice", &Subject::new("alice"));
+    let mut member = town.member(&["--trusted-ca-file", text(&town.ca), "--client-cert-auth"]);
+    member.line_with("→ Leader");
+    let endpoint = town.endpoint();
+    let told = |variables: &[(&str, &str)], words: &str| {
+        let mut command = Command::new(HUSTINGS);
+        command.env("ETCDCTL_ENDPOINTS", &endpoint).envs(variables.iter().copied()).args(words.split(' '));
+        run(&mut command)
+    };
+    let (ca, certificate, key) = (text(&town.ca), text(&alice.certificate), text(&alice.key));
+    let shown = [("ETCDCTL_CERT", certificate), ("ETCDCTL_KEY", key)];
+    let with = |more: &[(&'static str, &'static str)]| [&shown[..], &[("ETCDCTL_CACERT", ca)], more].concat();
+    for words in ["put key value", "user add root:r00t", "user grant-role root root", "auth enable"] {
+        told(&with(&[]), words).ok();
+    }
+    // Now a certificate alone is the user alice, who does not exist.
+    assert_eq!(told(&with(&[]), "get key").code, Some(5));
+    for user in [&[("ETCDCTL_USER", "root:r00t")][..], &[("ETCDCTL_USER", "root"), ("ETCDCTL_PASSWORD", "r00t")]] {
+        assert_eq!(told(&with(user), "get key").ok().trim(), "value", "{user:?}");
+    }
+    let wrong = with(&[("ETCDCTL_USER", "root:wrong")]);
+    assert_eq!(told(&wrong, "get key").code, Some(5));
+    let nearer = [&wrong[..], &[("HUSTINGS_USER", "root"), ("HUSTINGS_PASSWORD", "r00t")]].concat();
+    assert_eq!(told(&nearer, "get key").ok().trim(), "value", "a variable of ours wins");
+    assert_eq!(told(&wrong, "get key --user root:r00t").ok().trim(), "value", "a flag wins");
+
+    let by_root = [&shown[..], &[("ETCDCTL_USER", "root:r00t")]].concat();
+    let doubting = told(&by_root, "get key").failed();
+    assert!(doubting.contains("not trusted here: name it (--cacert)"), "{doubting}");
+    let skips = [&by_root[..], &[("ETCDCTL_INSECURE_SKIP_TLS_VERIFY", "true")]].concat();
+    assert_eq!(told(&skips, "get key").ok().trim(), "value");
+    assert!(told(&skips, "get key --insecure-skip-verify=false").failed().contains("not trusted here"));
+    assert_eq!(told(&by_root, "get key --insecure-skip-verify").ok().trim(), "value");
+    let nowhere = [&by_root[..], &[("ETCDCTL_CACERT", "/nowhere/ca.crt")]].concat();
+    assert!(told(&nowhere, "get key").failed().contains("/nowhere/ca.crt"));
+    let nearer = [&nowhere[..], &[("HUSTINGS_CACERT", ca)]].concat();
+    assert_eq!(told(&nearer, "get key").ok().trim(), "value");
+    let alone = told(&[("ETCDCTL_CACERT", ca), ("ETCDCTL_CERT", certificate)], "get key").failed();
+    assert!(alone.contains("is a certificate without its key"), "{alone}");
+}
+
+/// Goal: a certificate that ends is told long before it does. Method: one with twenty days left, and one without any.
+#[tokio::test]
+async fn a_certificate_that_ends_within_a_month_is_told_in_log_and_metrics() {
+    for (days, told, is_trusted) in
+        [(20_i32, "expires in 19 days: replace the file", true), (-1, "has expired: replace", false)]
+    {
+        let town = Alone::found();
+        town.issue("server", &Alone::server().days(days.into()));
+        let metrics = format!("http://127.0.0.1:{}", free_port().expect("a port"));
+        let mut member = town.member(&["--listen-metrics-urls", &metrics]);
+        let line = member.line_with(told);
+        assert!(line.contains("server.crt"), "{line}");
+        member.line_with("→ Leader");
+        let (_, text_of_metrics) = crate::support::http(&metrics, "GET", "/metrics", "");
+        let ends = text_of_metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("hustings_certificate_not_after_seconds{of=\"client\"} "));
+        let ends: f64 = ends.expect("it is told").parse().expect("seconds");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs_f64();
+        let days_left = (ends - now) / 86_400.0;
+        assert!((days_left - f64::from(days)).abs() < 1.0, "{days_left} days");
+        let words = ["get", "key", "--endpoints", &town.endpoint()];
+        let said = hustings(&words, &["--cacert".to_owned(), text(&town.ca).to_owned()]);
+        // Nobody is deceived about one that has ended; `get` of an absent key is 3.
+        assert_eq!(said.code == Some(3), is_trusted, "{said:?}");
+    }
+}
+
+/// Goal: of those with a good certificate, a client port lets in only those of a host that it was told. Method: two clients.
+#[tokio::test]
+async fn a_client_port_admits_a_host_and_nobody_else() {
+    let town = Alone::found();
+    let inner = town.issue("inner", &Subject::new("inner").host("inner.example"));
+    let outer = town.issue("outer", &Subject::new("outer").host("outer.example"));
+    let flags = ["--trusted-ca-file", text(&town.ca), "--client-cert-auth", "--client-cert-allowed-hostname"];
+    let mut member = town.member(&[&flags[..], &["inner.example"]].concat());
+    member.line_with("→ Leader");
+    let put = |pair: &Pair| {
+        let tls = ["--cacert", text(&town.ca), "--cert", text(&pair.certificate), "--key", text(&pair.key)];
+        hustings(&["put", "key", "value", "--endpoints", &town.endpoint()], &tls.map(str::to_owned))
+    };
+    put(&inner).ok();
+    put(&outer).failed();
+    member.line_with("is not for the host \"inner.example\"");
+}
+
 #[tokio::test]
 async fn whoever_speaks_no_tls_is_answered_as_etcd_answers() {
     let town = Alone::found();
@@ -185,8 +277,6 @@ async fn whoever_speaks_no_tls_is_answered_as_etcd_answers() {
     assert_eq!(member.end(), Some(0));
 }
 
-/// Goal: with `--client-cert-auth` the certificate that `up` makes for root is of use. Method: what `up` says to try works; without
-/// the certificate nobody is let in; and once users count it is the user root, which no password was given for.
 /// What `up` says to try, done: a variable of the environment, and a command line.
 fn tried(line: &str) -> Ended {
     let mut words = line.split_whitespace().skip(1);
@@ -195,6 +285,8 @@ fn tried(line: &str) -> Ended {
     run(etcdctl().env(variable.0, variable.1).args(words))
 }
 
+/// Goal: with `--client-cert-auth` the certificate that `up` makes for root is of use. Method: what `up` says to try works; without
+/// the certificate nobody is let in; and once users count it is the user root, which no password was given for.
 #[tokio::test]
 async fn the_certificate_of_root_lets_in_and_is_the_user_root() {
     let directory = tempfile::tempdir().expect("a directory");

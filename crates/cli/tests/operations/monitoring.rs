@@ -114,12 +114,16 @@ fn series(job: &str, instance: &str, text: Option<&str>) -> Vec<Value> {
 
 /// Lets promtool evaluate expressions on series, each to be the number beside it; `None` is nothing.
 fn evaluate(directory: &Path, name: &str, series: &[Value], expressions: &[(String, Option<u32>)]) {
+    evaluate_at("40m", directory, name, series, expressions);
+}
+
+fn evaluate_at(time: &str, directory: &Path, name: &str, series: &[Value], expressions: &[(String, Option<u32>)]) {
     let rules = packaged("alerts.yml").canonicalize().expect("it is there");
     let asked: Vec<Value> = expressions
         .iter()
         .map(|(expression, value)| {
             let samples: Vec<Value> = value.iter().map(|value| json!({ "labels": "{}", "value": value })).collect();
-            json!({ "expr": expression, "eval_time": "40m", "exp_samples": samples })
+            json!({ "expr": expression, "eval_time": time, "exp_samples": samples })
         })
         .collect();
     let test = json!({
@@ -251,6 +255,106 @@ async fn dashboard_and_alerts_and_etcds_mixin_evaluate_on_what_members_tell() {
     let fires = |alert: &str, count: u32| (firing(alert), Some(count));
     let asked = [fires("HustingsNoLeader", 1), fires("HustingsMemberDown", 2), fires("HustingsQuorumAtRisk", 1)];
     evaluate(directory.path(), "lost.yml", &lost, &asked);
+}
+
+/// The alerts that fire when members are gone or certificates end, each told above.
+const OF_MEMBERS_AND_CERTIFICATES: [&str; 5] = [
+    "HustingsNoLeader",
+    "HustingsMemberDown",
+    "HustingsQuorumAtRisk",
+    "HustingsCertificateExpires",
+    "HustingsCertificateExpiresSoon",
+];
+
+/// A metric of a member with its own labels, and its values minute by minute as promtool writes them.
+type Told = (&'static str, &'static str);
+
+/// Each other alert: when it is looked at, what a member then tells, and what it told a little short of it.
+const OCCASIONS: [(&str, &str, &[Told], &[Told]); 7] = [
+    (
+        "HustingsLeaderChanges",
+        "40m",
+        &[("hustings_leader_changes_total{}", "0+1x60")],
+        &[("hustings_leader_changes_total{}", "0 1 2 3+0x60")],
+    ),
+    (
+        "HustingsSlowDisk",
+        "40m",
+        &[
+            ("hustings_wal_fsync_duration_seconds_bucket{le=\"0.1\"}", "0+58x60"),
+            ("hustings_wal_fsync_duration_seconds_bucket{le=\"0.5\"}", "0+60x60"),
+            ("hustings_wal_fsync_duration_seconds_bucket{le=\"+Inf\"}", "0+60x60"),
+        ],
+        &[
+            ("hustings_wal_fsync_duration_seconds_bucket{le=\"0.1\"}", "0+600x60"),
+            ("hustings_wal_fsync_duration_seconds_bucket{le=\"0.5\"}", "0+605x60"),
+            ("hustings_wal_fsync_duration_seconds_bucket{le=\"+Inf\"}", "0+605x60"),
+        ],
+    ),
+    (
+        "HustingsQuota",
+        "40m",
+        &[("etcd_mvcc_db_total_size_in_bytes{}", "91+0x60"), ("etcd_server_quota_backend_bytes{}", "100+0x60")],
+        &[("etcd_mvcc_db_total_size_in_bytes{}", "89+0x60"), ("etcd_server_quota_backend_bytes{}", "100+0x60")],
+    ),
+    (
+        "HustingsMembersDiffer",
+        "40m",
+        &[("hustings_members_differing{}", "1+0x60")],
+        &[("hustings_members_differing{}", "0+0x60")],
+    ),
+    (
+        "HustingsProposalsFail",
+        "40m",
+        &[("hustings_proposals_failed_total{}", "0+90x60")],
+        &[("hustings_proposals_failed_total{}", "0+50x60")],
+    ),
+    (
+        "HustingsOpenFiles",
+        "40m",
+        &[("process_open_fds{}", "81+0x60"), ("process_max_fds{}", "100+0x60"), ("hustings_term{}", "1+0x60")],
+        &[("process_open_fds{}", "79+0x60"), ("process_max_fds{}", "100+0x60"), ("hustings_term{}", "1+0x60")],
+    ),
+    (
+        "HustingsMixedBuilds",
+        "30h",
+        &[
+            ("hustings_build_info{version=\"0.1.0\"}", "1+0x1800"),
+            ("hustings_build_info{version=\"0.2.0\"}", "1+0x1800"),
+        ],
+        &[
+            ("hustings_build_info{version=\"0.1.0\"}", "1+0x1800"),
+            ("hustings_build_info{version=\"0.2.0\"}", "1+0x600"),
+        ],
+    ),
+];
+
+/// Goal: no alert sleeps through what it is about, and none fires just short of it. Method: what a member would tell then, evaluated by
+/// promtool; each metric is one that a real member tells.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_alert_fires_for_what_it_is_about_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(program(), 1).await.expect("a node starts");
+    let text = told(&cluster.nodes[0].client);
+    let told_names = names_told(&text);
+    let as_told = |(metric, values): &Told| {
+        let (name, labels) = metric.trim_end_matches('}').split_once('{').expect("a name and labels");
+        assert!(told_names.contains(name), "no member tells {name}");
+        let comma = if labels.is_empty() { "" } else { "," };
+        json!({ "series": format!("{name}{{job=\"hustings\",instance=\"n1\"{comma}{labels}}}"), "values": values })
+    };
+    for (alert, time, fires, is_quiet) in OCCASIONS {
+        let others = firing(&format!("Hustings.*\",alertname!=\"{alert}"));
+        let series: Vec<Value> = fires.iter().map(as_told).collect();
+        let asked = [(firing(alert), Some(1)), (others, None)];
+        evaluate_at(time, directory.path(), &format!("{alert}.yml"), &series, &asked);
+        let series: Vec<Value> = is_quiet.iter().map(as_told).collect();
+        evaluate_at(time, directory.path(), &format!("no-{alert}.yml"), &series, &[(firing(alert), None)]);
+    }
+    let rules = std::fs::read_to_string(packaged("alerts.yml")).expect("it is there");
+    let named: BTreeSet<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    let tried = OCCASIONS.iter().map(|(alert, ..)| *alert).chain(OF_MEMBERS_AND_CERTIFICATES).collect();
+    assert_eq!(named, tried, "every alert is tried");
 }
 
 #[test]

@@ -114,6 +114,12 @@ impl Running {
         }
     }
 
+    /// The lines that it has printed by now.
+    pub fn so_far(&mut self) -> &[String] {
+        self.seen.extend(self.lines.try_iter());
+        &self.seen
+    }
+
     pub fn signal(&self, signal: rustix::process::Signal) {
         signal_pid(self.child.id(), signal);
     }
