@@ -69,10 +69,10 @@ pub(crate) async fn dial_speaking(endpoint: &str, tls: Option<&Connector>) -> io
     Ok(Dialled { stream, from })
 }
 
-/// What a handshake that nobody answers most often means.
+/// What a handshake that is cut off most often means. Where the other end closed it in order, the error says so already.
 fn not_in_tls(error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
+        io::ErrorKind::ConnectionReset => {
             let why =
                 format!("{error} in the TLS handshake: where this port speaks plain text, say http://, or name no CA");
             io::Error::new(error.kind(), why)

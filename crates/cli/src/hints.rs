@@ -39,7 +39,7 @@ pub(crate) fn hinted(mut error: Error) -> Error {
             VERBS.iter().find(|(theirs, _)| *theirs == word).map(|(_, ours)| format!("here that is {ours}"))
         }),
         ErrorKind::UnknownArgument => typed(&error, ContextKind::InvalidArg)
-            .filter(|word| FORMS.contains(&word.as_str()) && std::env::args().any(|word| word == "-w"))
+            .filter(|word| FORMS.contains(&word.as_str()) && std::env::args_os().any(|word| word == "-w"))
             .map(|_| "etcdctl's `-w json` is `-o json` here".to_owned()),
         _ => None,
     };

@@ -94,7 +94,7 @@ fn command() -> Command {
 
 fn main() -> ExitCode {
     // A sidecar starts this program, too: before anything else, for it must come up at once.
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     match arguments.split_first() {
         Some((verb, rest)) if verb == supervisor::SHIM => return supervisor::run_shim(rest),
         Some((verb, rest)) if verb == supervisor::CELL => return supervisor::run_cell(rest),
@@ -112,13 +112,9 @@ fn main() -> ExitCode {
     }));
     let matches =
         command().try_get_matches_from(as_ours(std::env::args_os().collect(), is_service())).unwrap_or_else(|error| {
-            let is_workload = std::env::args().nth(1).is_some_and(|verb| workload::NAMES.contains(&verb.as_str()));
-            if is_workload && error.use_stderr() {
-                // Nobody may read it; the exit code says the same.
-                let _ = error.print();
-                std::process::exit(Code::BadArguments.number().into());
-            }
-            output::say_usage(hints::hinted(error))
+            let is_workload = arguments.first().is_some_and(|verb| workload::NAMES.contains(&verb.as_str()));
+            let code = if is_workload { Code::BadArguments } else { Code::Usage };
+            output::say_usage(hints::hinted(error), code)
         });
     let refused = environment::check(&matches);
     let result = match matches.subcommand() {

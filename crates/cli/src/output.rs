@@ -199,23 +199,31 @@ pub(crate) fn say_error(matches: &ArgMatches, code: u8, message: &str) {
 
 /// Ends with what clap says of a command line: help and the version as they are, an error in the form of [`say_error`] where the words of
 /// the command line ask for it.
-pub(crate) fn say_usage(error: clap::Error) -> ! {
-    let words: Vec<String> = std::env::args().take_while(|word| word != "--").collect();
-    let follows = |flag: &str| words.windows(2).any(|pair| pair[0] == flag && pair[1] == "json");
-    let is_one_word = words.iter().any(|word| ["-ojson", "-o=json", "--output=json"].contains(&word.as_str()));
-    if error.use_stderr() && (is_one_word || follows("-o") || follows("--output")) {
-        let text = error.render().to_string();
-        let message = text.trim_end().trim_start_matches("error: ");
-        say_object_of(Code::Usage.number(), message);
-        std::process::exit(Code::Usage.number().into());
+pub(crate) fn say_usage(error: clap::Error, code: Code) -> ! {
+    if !error.use_stderr() {
+        error.exit()
     }
-    error.exit()
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).take_while(|word| word != "--").collect();
+    let follows = |flag: &str| words.windows(2).any(|pair| pair[0] == flag && pair[1] == "json");
+    let is_one_word =
+        |word: &String| ["-ojson", "-o=json", "--output=json", "--write-out=json"].contains(&word.as_str());
+    let is_flag = words.iter().any(is_one_word) || ["-o", "--output", "--write-out"].into_iter().any(follows);
+    if is_flag || std::env::var("ETCDCTL_WRITE_OUT").is_ok_and(|form| form.trim() == "json") {
+        let text = error.render().to_string();
+        say_object_of(code.number(), text.trim_end().trim_start_matches("error: "));
+    } else {
+        // Nobody may read it; the exit code says the same.
+        let _ = error.print();
+    }
+    std::process::exit(code.number().into())
 }
 
-/// Nobody may read it; the exit code says the same.
+/// Says an error as one object on standard error.
 fn say_object_of(code: u8, message: &str) {
     let error =
         serde_json::json!({ "apiVersion": "v1", "kind": "Error", "error": { "code": code, "message": message } });
+    // Nobody may read it; the exit code says the same.
     let _ = writeln!(std::io::stderr(), "{error}");
 }
 
@@ -283,8 +291,11 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
         PermissionDenied | Unauthenticated => Code::NotAllowed,
         // As etcd answers them: arguments that are wrong, and conditions that do not hold.
         _ => match EtcdError::of(status) {
-            Some(EtcdError::UserEmpty | EtcdError::AuthFailed | EtcdError::NoPasswordUser) => Code::NotAllowed,
-            Some(EtcdError::UserNotFound | EtcdError::RoleNotFound) => Code::NotFound,
+            // The one that asks, by the name in its certificate: `credentials` knows the commands that name another.
+            Some(
+                EtcdError::UserEmpty | EtcdError::AuthFailed | EtcdError::NoPasswordUser | EtcdError::UserNotFound,
+            ) => Code::NotAllowed,
+            Some(EtcdError::RoleNotFound) => Code::NotFound,
             _ => Code::Failed,
         },
     };

@@ -404,8 +404,8 @@ impl Gmt2000 {
         let able = self.ballot.slate.iter().filter(|(id, claim)| able(**id, claim) && !is_doubtful(claim));
         let best = able.max_by_key(|(id, claim)| rank(**id, claim)).map(|(id, claim)| (*id, *claim));
         let is_fresher = best.is_some_and(|(_, claim)| claim.last < own.last);
-        // Nor does it help to vote for one that others do not hear, and that says so: it lost before, or heard no majority in an election
-        // in which another did, and is the best all the same.
+        // Nor does it help to vote for one that others do not hear, and that says so: it lost before, or has heard no majority yet where
+        // another has, and is the best all the same.
         let is_heard_by_majority = self.ballot.slate.values().any(|claim| claim.hears_majority);
         let is_in_vain =
             best.is_some_and(|(_, claim)| claim.losses > 0 || (is_heard_by_majority && !claim.hears_majority));

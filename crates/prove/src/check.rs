@@ -63,6 +63,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         return Ok(());
     }
     super::check_plant(&subject)?;
+    if let Some(name) = subject.plant.as_deref().filter(|name| name.starts_with("candidate-")) {
+        let why = format!("`{name}` is a defect of candidates, and none stand in these worlds: `simulate` has them");
+        return Err(Exit::with(Code::Usage, why));
+    }
     let number = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or(0);
     let small = |name: &str| {
         u8::try_from(number(name)).map_err(|_| Exit::with(Code::Usage, format!("--{name} is at most 255")))

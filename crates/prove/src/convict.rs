@@ -8,7 +8,7 @@
 
 mod by_property;
 
-use super::{common, is_json, lists_plants, plants_of, subject_of};
+use super::{common, is_json, lists_plants, plants_of, plants_of_candidates, subject_of};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
@@ -282,7 +282,7 @@ impl Bounds {
 
 /// One defect under one protocol, looked for both ways.
 struct Row {
-    defect: &'static str,
+    defect: String,
     protocol: String,
     guided: Side,
     plain: Side,
@@ -306,7 +306,7 @@ impl Row {
         let times = self.times().map_or(String::new(), |times| format!("{at_least}{times:.1}"));
         format!(
             "| {} | `{}` | {} | {} | {}{missed} | {} | {times} |",
-            finding_of(self.defect).unwrap_or_default(),
+            finding_of(&self.defect).unwrap_or_default(),
             self.defect,
             self.protocol,
             names.join(", "),
@@ -325,7 +325,7 @@ impl Row {
         let found = |side: &Side| side.looks.iter().filter(|looked| looked.found.is_some()).count();
         let median = |side: &Side| side.median().map(|looked| looked.took.as_secs_f64());
         json!({
-            "defect": self.defect, "finding": finding_of(self.defect), "properties": self.properties(),
+            "defect": self.defect, "finding": finding_of(&self.defect), "properties": self.properties(),
             "guided_found": found(&self.guided), "guided_seconds": seconds(&self.guided),
             "guided_median": median(&self.guided), "guided_budget": self.guided.budget.as_secs_f64(),
             "plain_found": found(&self.plain), "plain_seconds": seconds(&self.plain),
@@ -336,8 +336,8 @@ impl Row {
 }
 
 /// The defects that are asked for.
-fn wanted(matches: &ArgMatches, subject: &Subject) -> Result<Vec<&'static str>> {
-    let known = plants_of(&subject.protocol);
+fn wanted(matches: &ArgMatches, subject: &Subject) -> Result<Vec<String>> {
+    let known: Vec<String> = plants_of(&subject.protocol).into_iter().map(str::to_owned).collect();
     if matches.get_flag("put-back") {
         return Ok(known.into_iter().filter(|name| finding_of(name).is_some()).collect());
     }
@@ -346,7 +346,7 @@ fn wanted(matches: &ArgMatches, subject: &Subject) -> Result<Vec<&'static str>> 
     for name in &named {
         super::check_plant(&Subject { plant: Some((*name).clone()), ..subject.clone() })?;
     }
-    Ok(known.into_iter().filter(|name| named.iter().any(|wanted| wanted.as_str() == *name)).collect())
+    Ok(known.into_iter().chain(plants_of_candidates()).filter(|name| named.contains(name)).collect())
 }
 
 /// Runs `hustings convict --by-property`.
@@ -381,7 +381,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
     let mut rows: Vec<Row> = Vec::new();
     for defect in names {
-        let planted = Subject { plant: Some(defect.to_string()), ..subject.clone() };
+        let planted = Subject { plant: Some(defect.clone()), ..subject.clone() };
         let guided = bounds.play(&planted, Way::Guided, bounds.budget)?;
         let plain = bounds.play(&planted, Way::Plain, bounds.beside(&guided))?;
         let row = Row { defect, protocol: subject.protocol.clone(), guided, plain };
@@ -390,7 +390,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         }
         rows.push(row);
     }
-    let missed: Vec<&str> = rows.iter().filter(|row| row.guided.median().is_none()).map(|row| row.defect).collect();
+    let missed: Vec<&str> =
+        rows.iter().filter(|row| row.guided.median().is_none()).map(|row| row.defect.as_str()).collect();
     let mut times: Vec<f64> = rows.iter().filter_map(Row::times).collect();
     times.sort_by(f64::total_cmp);
     let median = times.get(times.len() / 2);

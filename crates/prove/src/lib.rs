@@ -149,17 +149,25 @@ pub(crate) fn plants_of(protocol: &str) -> Vec<&'static str> {
     names
 }
 
+/// The defects of candidates for an election, which stand at the members' own store under every protocol.
+pub(crate) fn plants_of_candidates() -> Vec<String> {
+    hustings_lease::Defect::ALL.into_iter().map(|defect| format!("candidate-{}", defect.name())).collect()
+}
+
 /// Whether only the names are wanted, as with `--plant list`.
 fn lists_plants(subject: &Subject) -> bool {
     let lists = subject.plant.as_deref() == Some("list");
     if lists {
         plants_of(&subject.protocol).iter().for_each(|name| println!("{name}"));
+        plants_of_candidates().iter().for_each(|name| println!("{name}"));
     }
     lists
 }
 
 fn check_plant(subject: &Subject) -> anyhow::Result<()> {
-    let known = plants_of(&subject.protocol);
+    let of_candidates = plants_of_candidates();
+    let mut known = plants_of(&subject.protocol);
+    known.extend(of_candidates.iter().map(String::as_str));
     match subject.plant.as_deref() {
         Some(name) if !known.contains(&name) => {
             let nearest = hustings_world::parse::nearest(name, &known);

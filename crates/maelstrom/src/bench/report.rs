@@ -134,6 +134,8 @@ impl Report {
         let violations =
             self.violations.iter().map(|violation| json!({"property": violation.property, "what": violation.what}));
         json!({
+            "apiVersion": "v1",
+            "kind": "Workload",
             "valid": match self.verdict() {
                 Verdict::Valid => json!(true),
                 Verdict::Unknown => json!("unknown"),

@@ -70,8 +70,8 @@ fn judged(protocol: &str) -> BTreeSet<&'static str> {
 
 /// All that can be planted: in the protocol, in what all share, in hosts and stores, and in an application's candidates.
 fn all_plants(protocol: &str) -> Vec<String> {
-    let of_candidates = hustings_lease::Defect::ALL.into_iter().map(|defect| format!("candidate-{}", defect.name()));
-    crate::plants_of(protocol).into_iter().map(str::to_owned).chain(of_candidates).collect()
+    let of_all = crate::plants_of(protocol).into_iter().map(str::to_owned);
+    of_all.chain(crate::plants_of_candidates()).collect()
 }
 
 /// Plants each defect for so much processor time.
