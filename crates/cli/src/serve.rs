@@ -1,6 +1,7 @@
 //! `hustings serve`: one node and its clients.
 
 use crate::huge_pages;
+use crate::settings::advertised::{are_same, is_wildcard};
 use crate::settings::{OfProcess, Plan, Settings, with_settings};
 use crate::{descriptors, logging, protocols};
 use anyhow::{Context, Result, bail};
@@ -315,6 +316,30 @@ fn check_name(plan: &Plan, founding: &Membership, me: NodeId) -> Result<()> {
     Err(WalError::Foreign { directory: plan.data_dir.display().to_string(), what: "member", found, configured }.into())
 }
 
+/// Refuses to begin under other URLs than those that the other founders are told, as etcd does: they would look for this member elsewhere.
+fn check_urls(plan: &Plan) -> Result<()> {
+    let Some(listed) = plan.founders.iter().find(|founder| founder.name == plan.member.name) else { return Ok(()) };
+    if are_same(&plan.member.peer_urls, &listed.peer_urls) {
+        return Ok(());
+    }
+    bail!(
+        "--initial-cluster says that {:?} is at {}, and --initial-advertise-peer-urls that it is at {}: give both the same",
+        plan.member.name,
+        listed.peer_urls.join(","),
+        plan.member.peer_urls.join(",")
+    )
+}
+
+/// This member as its directory knows it, where it is told a wildcard only: a restart tells nobody worse than was known.
+fn as_known(plan: &Plan, founding: &Membership, me: NodeId) -> Member {
+    let known = founding.members.get(&me).map(|founder| founder.peer_urls.clone()).unwrap_or_default();
+    let is_worse = plan.member.peer_urls.iter().any(|url| is_wildcard(url)) && !known.is_empty();
+    match is_worse {
+        true => Member { peer_urls: known, ..plan.member.clone() },
+        false => plan.member.clone(),
+    }
+}
+
 /// Tells systemd, or another owner of `NOTIFY_SOCKET`, once there is a leader: as etcd does, whose unit has `Type=notify`.
 async fn say_when_ready(handle: Handle<KvStore>) {
     let mut status = handle.status_changes();
@@ -378,9 +403,10 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     let mut config = if let Some(known) = known {
         let (cluster_id, me) = (known.identity.cluster_id, known.identity.node);
         check_name(plan, &known.founding, me)?;
-        let hints = known.founding.clone();
-        NodeConfig::joining(cluster_id, me, plan.member.clone(), known.founding, hints, &plan.data_dir)
+        let (hints, member) = (known.founding.clone(), as_known(plan, &known.founding, me));
+        NodeConfig::joining(cluster_id, me, member, known.founding, hints, &plan.data_dir)
     } else if plan.is_joining {
+        check_urls(plan)?;
         let urls: Vec<String> = plan.founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
         let welcome = hustings_node::discover(
             &urls,
@@ -397,6 +423,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
         let member = Member { is_witness: hints.is_witness(welcome.you), ..plan.member.clone() };
         NodeConfig::joining(welcome.cluster_id, welcome.you, member, founding, hints, &plan.data_dir)
     } else {
+        check_urls(plan)?;
         let founding = Membership::founded_by(plan.founders.iter().cloned());
         let me = founding.members.iter().find(|(_, member)| member.name == plan.member.name).map(|(id, _)| *id);
         let me: NodeId = me.expect("the settings were checked: this member is a founder");

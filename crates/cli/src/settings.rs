@@ -18,6 +18,8 @@ mod file;
 
 mod plan;
 
+pub(crate) mod advertised;
+
 mod given_files;
 
 use crate::logging::Wanted;

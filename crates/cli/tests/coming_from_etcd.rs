@@ -260,3 +260,21 @@ fn a_unit_that_sets_one_of_heartbeat_and_election_starts() {
     let said = config("validate", &[], &both).failed();
     assert!(said.contains("election-timeout = \"250\"") && said.contains("three heartbeat intervals"), "{said}");
 }
+
+/// Goal: units of etcd with values that only etcd's way of reading makes sense of start here. Method: each, as a setting.
+#[test]
+fn what_etcd_reads_in_its_own_way_is_read_alike() {
+    let rest = ["--listen-peer-urls", "http://127.0.0.1:12380", "--data-dir", "none"];
+    for flags in [
+        &["--quota-backend-bytes=-1"][..],
+        &["--initial-cluster", "default=http://127.0.0.1:12380,"],
+        &["--listen-client-urls", "http://127.0.0.1:12379,http://127.0.0.1:12379"],
+        &["--listen-client-urls", "HTTP://127.0.0.1:12379"],
+        &["--snapshot-count=0x2710"],
+        &["--max-request-bytes=1_572_864"],
+        &["--auto-compaction-retention="],
+    ] {
+        let ended = hustings(&[&["config", "validate"], &rest[..], flags].concat());
+        assert_eq!(ended.code, Some(0), "{flags:?}: {ended:?}");
+    }
+}

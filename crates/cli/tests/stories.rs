@@ -1,6 +1,7 @@
 //! The stories of the binary that may be told side by side. One program for all of them: each that speaks gRPC takes twenty seconds to
 //! build. Those that compare times with each other, or drive a browser, are programs of their own.
 
+mod advertised;
 mod beside_etcd;
 mod coming_from_etcd;
 mod copies;

@@ -1,6 +1,7 @@
 //! The settings as a node understands them: [`Plan`].
 
 use super::Settings;
+use super::advertised;
 use super::tls::{TlsPlan, is_https};
 use anyhow::Result;
 use hustings_core::{ApplyVersion, Member, Priority, Timing};
@@ -81,12 +82,11 @@ impl Settings {
             "" => PathBuf::from(format!("{name}.hustings")),
             dir => PathBuf::from(dir),
         };
-        let or_listen = |advertised: &str, listened: &str| {
-            let urls = self.urls(advertised)?;
-            if urls.is_empty() { self.urls(listened) } else { Ok(urls) }
+        let peer_urls = self.peer_urls(&name)?;
+        let client_urls = match self.urls("advertise-client-urls")? {
+            urls if urls.is_empty() => advertised::with_host_of(self.urls("listen-client-urls")?, &peer_urls),
+            urls => urls,
         };
-        let peer_urls = or_listen("initial-advertise-peer-urls", "listen-peer-urls")?;
-        let client_urls = or_listen("advertise-client-urls", "listen-client-urls")?;
         let incarnation = match self.text("join-token") {
             "" => None,
             token => match u64::from_str_radix(token, 16) {
@@ -128,9 +128,13 @@ impl Settings {
             "never" => Priority::Never,
             _ => return self.bad("priority", "give normal, preferred or never"),
         };
-        let quota = match self.number("quota-backend-bytes")? {
-            0 => 2 << 30,
-            quota => quota,
+        let quota = match self.text("quota-backend-bytes").trim() {
+            // As at etcd: none.
+            text if text.strip_prefix('-').is_some_and(|text| super::value::number(text).is_ok()) => i64::MAX as u64,
+            _ => match self.number("quota-backend-bytes")? {
+                0 => 2 << 30,
+                quota => quota,
+            },
         };
         let memory_limit = match self.text("memory-limit") {
             "" => memory_bytes() / 4,
@@ -268,6 +272,9 @@ impl Settings {
     fn compaction(&self) -> Result<Compaction> {
         let name = "auto-compaction-retention";
         let text = self.text(name);
+        if text.trim().is_empty() {
+            return Ok(Compaction::Never);
+        }
         let hours = || Some(Duration::from_secs(text.trim().parse::<u32>().ok()?.checked_mul(3_600)?.into()));
         match self.text("auto-compaction-mode") {
             "revision" => match text.trim().parse::<u32>() {
@@ -313,6 +320,20 @@ impl Settings {
         }
     }
 
+    /// The URLs by which peers reach this member: as given, or as `--initial-cluster` has them, or where it listens.
+    fn peer_urls(&self, name: &str) -> Result<Vec<String>> {
+        let given = self.urls("initial-advertise-peer-urls")?;
+        if !given.is_empty() {
+            return Ok(given);
+        }
+        // What is wrong with it is told where the founders are read.
+        let mut founders = founders_in(self.text("initial-cluster")).unwrap_or_default();
+        match founders.remove(name) {
+            Some(listed) => Ok(listed.peer_urls),
+            None => self.urls("listen-peer-urls"),
+        }
+    }
+
     fn founders(&self, me: &Member) -> Result<Vec<Member>> {
         let text = self.text("initial-cluster");
         if text.is_empty() {
@@ -325,6 +346,12 @@ impl Settings {
                 format!("this member's name, {:?}, is not among them: give --name one of them, or add it", me.name),
             );
         }
+        if let Some(why) = advertised::misfit(founders.values()).filter(|_| founders.len() > 1) {
+            return self.bad("initial-cluster", why);
+        }
+        if let Some(why) = advertised::misfit([me]).filter(|_| founders.len() > 1) {
+            return self.bad("initial-advertise-peer-urls", why);
+        }
         Ok(founders.into_values().collect())
     }
 
@@ -332,9 +359,18 @@ impl Settings {
         let urls: Vec<String> = self
             .text(name)
             .split(',')
-            .map(|url| url.trim().trim_end_matches('/').to_string())
+            .map(|url| url.trim().trim_end_matches('/'))
             .filter(|url| !url.is_empty())
-            .collect();
+            .map(|url| match url.split_once("://") {
+                Some((scheme, rest)) => format!("{}://{rest}", scheme.to_lowercase()),
+                None => url.to_owned(),
+            })
+            .fold(Vec::new(), |mut all, url| {
+                if !all.contains(&url) {
+                    all.push(url);
+                }
+                all
+            });
         for url in &urls {
             let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
             if address.is_none_or(|address| address.rsplit(':').next().is_none_or(|port| port.parse::<u16>().is_err()))
@@ -365,7 +401,8 @@ impl Settings {
 /// The members that `--initial-cluster` names, by name; or what is wrong with it.
 pub(crate) fn founders_in(text: &str) -> Result<BTreeMap<String, Member>, String> {
     let mut founders: BTreeMap<String, Member> = BTreeMap::new();
-    for pair in text.split(',') {
+    // A list may end in a comma, as at etcd.
+    for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
         let Some((name, url)) = pair.trim().split_once('=') else {
             return Err(format!("{pair:?} is not of the form name=url"));
         };

@@ -39,9 +39,17 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("name", "default", "Name of this member"),
     setting("data-dir", "", "Directory of log and snapshots [default: NAME.hustings]"),
     setting("listen-client-urls", "http://127.0.0.1:2379", "URLs to serve clients on, comma-separated"),
-    setting("advertise-client-urls", "", "URLs that clients reach this member by [default: where it listens]"),
+    setting(
+        "advertise-client-urls",
+        "",
+        "URLs that clients reach this member by [default: where it listens, by the host that peers know]",
+    ),
     setting("listen-peer-urls", "http://127.0.0.1:2380", "URLs to hear peers on, comma-separated"),
-    setting("initial-advertise-peer-urls", "", "URLs that peers reach this member by [default: where it listens]"),
+    setting(
+        "initial-advertise-peer-urls",
+        "",
+        "URLs that peers reach this member by [default: as --initial-cluster has it, or where it listens]",
+    ),
     setting(
         "initial-cluster",
         "",
@@ -95,11 +103,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Hold an upgrade back: the highest apply version this member says it can; empty means all that this build can",
     ),
     of_kind(Kind::Number, "snapshot-count", "100000", "Applied entries between snapshots"),
-    of_kind(
-        Kind::Number,
+    setting(
         "quota-backend-bytes",
         "2147483648",
-        "Bytes of keys and values before the NOSPACE alarm; 0 means the default",
+        "Bytes of keys and values before the NOSPACE alarm; 0 means the default, below 0 no quota",
     ),
     setting(
         "memory-limit",

@@ -37,9 +37,14 @@ pub(super) fn switch(text: &str) -> Result<bool, &'static str> {
     }
 }
 
-/// Reads a whole number that is not negative.
+/// Reads a whole number that is not negative, with underscores and as hex where Go's flags take it so.
 pub(super) fn number(text: &str) -> Result<u64, &'static str> {
-    text.trim().parse().map_err(|_| "give a whole number that is not negative")
+    let digits = text.trim().replace('_', "");
+    let read = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => digits.parse(),
+    };
+    read.map_err(|_| "give a whole number that is not negative")
 }
 
 /// A length of time: `1h30m`, `1.5h`, `300ms`, `0`; also `5min` or `2 days`.
