@@ -179,14 +179,17 @@ fn restore(matches: &ArgMatches) -> Result<()> {
         version: ApplyVersion::FIRST,
         view: snapshot.store.freeze(),
     };
-    write_member(&unfinished, beginning)?;
+    write_member(&unfinished, beginning).inspect_err(|_| {
+        // It is worth nothing, and on a full disk in the way. What remains of it is named when it is in the way again.
+        let _ = std::fs::remove_dir_all(&unfinished);
+    })?;
     rename_durably(&unfinished, &plan.data_dir)?;
     tell(&snapshot);
-    report(matches, &plan.data_dir, &identity, &plan.member.name, &snapshot);
+    report(matches, &plan.data_dir, &identity, &plan.member.name, &snapshot, bump);
     Ok(())
 }
 
-fn report(matches: &ArgMatches, data_dir: &Path, identity: &Identity, name: &str, snapshot: &Snapshot) {
+fn report(matches: &ArgMatches, data_dir: &Path, identity: &Identity, name: &str, snapshot: &Snapshot, bump: u64) {
     let (cluster, revision) = (identity.cluster_id, snapshot.store.view().revision());
     let NodeId(member) = identity.node;
     if format_of(matches) == Format::Json {
@@ -201,6 +204,10 @@ fn report(matches: &ArgMatches, data_dir: &Path, identity: &Identity, name: &str
     }
     println!("restored {name} of cluster {cluster} at revision {revision} into {}", data_dir.display());
     println!("restore every other member from the same file, then `hustings serve` each with the same flags");
+    println!(
+        "another restoration of this file must begin above this one: --bump-revision {}, and another --initial-cluster-token",
+        bump.saturating_mul(2).max(1)
+    );
 }
 
 /// Refuses a directory that is not empty, and no other.

@@ -67,6 +67,9 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let Some(every) = matches.get_one::<humantime::Duration>("watch") else {
         return show(matches, &look(matches).await?);
     };
+    if every.is_zero() {
+        return Err(Exit::with(Code::Usage, "--watch=0s leaves no time between two looks: give one like 1s"));
+    }
     loop {
         let cluster = look(matches).await?;
         if format_of(matches) == Format::Table && std::io::stdout().is_terminal() {
@@ -232,8 +235,9 @@ impl Cluster {
         // The same member, asked by two of its names.
         let mut seen = Vec::new();
         members.retain(|row| {
-            let is_new = row["name"].is_null() || !seen.contains(&row["name"]);
-            seen.push(row["name"].clone());
+            let place = (row["name"].clone(), row["cluster_id"].clone());
+            let is_new = row["name"].is_null() || !seen.contains(&place);
+            seen.push(place);
             is_new
         });
         members.sort_by_key(|row| (row["name"].is_null(), text(row, "name")));
@@ -246,7 +250,19 @@ impl Cluster {
 
     fn is_healthy(&self) -> bool {
         let is_even = self.members.iter().all(|row| row["differing"].as_array().is_none_or(Vec::is_empty));
-        self.leader().is_some() && is_even && self.members.iter().all(|row| row["healthy"] == true)
+        self.leader().is_some()
+            && is_even
+            && self.clusters().len() < 2
+            && self.members.iter().all(|row| row["healthy"] == true)
+    }
+
+    /// The clusters to which those that answered belong, each with its members' names.
+    fn clusters(&self) -> BTreeMap<String, Vec<String>> {
+        let mut clusters: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for row in self.members.iter().filter(|row| row["cluster_id"].is_string()) {
+            clusters.entry(text(row, "cluster_id")).or_default().push(text(row, "name"));
+        }
+        clusters
     }
 
     /// The highest commit index that a member told; `None` while none tells one.
@@ -289,6 +305,16 @@ impl Cluster {
     /// What an operator has to mend; whoever waits for a cluster waits for the end of that.
     fn ailments(&self) -> Vec<String> {
         let mut warnings = Vec::new();
+        let clusters = self.clusters();
+        if clusters.len() > 1 {
+            let told: Vec<String> =
+                clusters.iter().map(|(id, names)| format!("{} of {id}", names.join(" and "))).collect();
+            warnings.push(format!(
+                "{} clusters answer, and each may take writes: {}; stop the one that clients should not use",
+                clusters.len(),
+                told.join(", ")
+            ));
+        }
         for row in &self.members {
             let name = row["name"].as_str().or(row["endpoint"].as_str()).unwrap_or("a member");
             if row["role"] == "unreachable" {

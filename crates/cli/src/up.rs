@@ -127,6 +127,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         form.protocol.1 = asked.protocol.1;
     }
     let Founded { nodes: count, base_port: base, protocol: (protocol, options), is_tls } = form;
+    if base == 0 {
+        bail!("--base-port 0 is no port: choose the first of {} free ones", 2 * u32::from(count));
+    }
     if u32::from(base) + 2 * u32::from(count) > 65_536 {
         bail!("--base-port {base} leaves no room for {count} nodes: choose a smaller one");
     }

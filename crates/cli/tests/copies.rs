@@ -255,3 +255,13 @@ async fn a_user_of_a_prefix_moves_that_prefix() {
     assert!(refused.contains("permission denied"), "{refused}");
     assert_eq!(get(&client, "b/1").await.expect("a read"), None);
 }
+
+/// Goal: nobody copies a cluster into itself, which would never end. Method: its own endpoint as the source.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_into_itself_is_refused() {
+    let ours = Cluster::start(program(), 1).await.expect("a node starts");
+    let endpoints = ours.endpoints().join(",");
+    let itself = crate::support::run(&mut copy("import", ("--from-etcd", &endpoints), &endpoints, &["--resume"]));
+    assert_eq!(itself.code, Some(2), "{itself:?}");
+    assert!(itself.stderr.contains("are the same cluster"), "{itself:?}");
+}

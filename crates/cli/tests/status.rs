@@ -261,3 +261,23 @@ async fn a_preferred_member_that_does_not_last_is_named() {
     hustings(&["status", "--wait", "20s", "--endpoints", &endpoints]).ok();
     wait_for_line(&cluster.nodes[0].log, "this member is preferred as leader no more for a while").await;
 }
+
+/// Goal: two clusters that both serve are not called one that is well. Method: two that know nothing of each other, asked together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_clusters_that_answer_are_told_apart() {
+    let one = Cluster::start(program(), 1).await.expect("a node starts");
+    // With one token they would have one id: that is made of it and of the members' names.
+    let other = program().with(&["--initial-cluster-token", "other"]);
+    let other = Cluster::start(other, 1).await.expect("a node starts");
+    let endpoints = [one.endpoints(), other.endpoints()].concat().join(",");
+    let ended = hustings(&["status", "-o", "json", "--endpoints", &endpoints]);
+    let told: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    assert_eq!((ended.code, &told["healthy"]), (Some(6), &false.into()), "{told}");
+    assert_eq!(
+        told["members"].as_array().map(Vec::len),
+        Some(2),
+        "both are shown, though their names are equal: {told}"
+    );
+    let warning = told["warnings"][0].as_str().unwrap_or_default();
+    assert!(warning.starts_with("2 clusters answer, and each may take writes"), "{told}");
+}

@@ -31,7 +31,7 @@ use hustings_api::mvccpb::KeyValue;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use leases::Leases;
 use serde_json::json;
-use side::{Keys, Side};
+use side::{Keys, Refused, Side};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -123,7 +123,7 @@ pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
     let keys = Keys { from, end: prefix_end(&prefix) };
     let (source, destination) = if verb == "import" { (etcd, ours) } else { (ours, etcd) };
     let copy = Copy { source, destination, keys, leases: Leases::default() };
-    copy.run(verb, matches).await
+    copy.run(verb, matches).await.map_err(Refused::ends)
 }
 
 /// The user that asks etcd, with the password from wherever it was given.
@@ -160,6 +160,13 @@ struct Copy {
 impl Copy {
     async fn run(mut self, verb: &str, matches: &ArgMatches) -> Result<()> {
         let resumes = matches.get_flag("resume");
+        self.source.revision(&self.keys).await?;
+        self.destination.revision(&self.keys).await?;
+        if self.source.cluster_id == self.destination.cluster_id {
+            let id = self.source.cluster_id;
+            let what = format!("source and destination are the same cluster, {id:x}: nothing is copied into itself");
+            return Err(Exit::with(Code::Usage, what));
+        }
         let held = self.destination.count(&self.keys).await?;
         if held > 0 && !resumes {
             let what = format!(

@@ -1,5 +1,6 @@
 //! One of the two clusters of a copy: [`Side`], which is asked until it answers.
 
+use crate::exit::Exit;
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use hustings_api::etcdserverpb as pb;
@@ -27,6 +28,8 @@ pub(super) struct Side {
     pub(super) client: Client,
     user: Option<(String, String)>,
     token: Option<MetadataValue<Ascii>>,
+    /// Its cluster, once a revision was asked for.
+    pub(super) cluster_id: u64,
 }
 
 /// A range of keys: from the first, to the end, exclusive; a zero byte as the end means "to the last key".
@@ -39,7 +42,7 @@ pub(super) struct Keys {
 impl Side {
     /// A cluster that is connected, asked by this user if users count there.
     pub(super) async fn new(called: &'static str, client: Client, user: Option<(String, String)>) -> Result<Side> {
-        let mut side = Side { called, client, user, token: None };
+        let mut side = Side { called, client, user, token: None, cluster_id: 0 };
         side.authenticate().await?;
         Ok(side)
     }
@@ -98,7 +101,11 @@ impl Side {
                 Err(_) => format!("no answer within {TIMEOUT:?}"),
             };
             if began.elapsed() > PATIENCE {
-                bail!("the {} was out of reach for {PATIENCE:?}: {why}", self.called);
+                let called = self.called;
+                let what = format!(
+                    "the {called} was out of reach for {PATIENCE:?}: {why}; once it answers, begin again with --resume"
+                );
+                return Err(Exit::with(crate::exit::Code::Unavailable, what));
             }
             self.move_on().await;
         }
@@ -108,7 +115,9 @@ impl Side {
     pub(super) async fn revision(&mut self, keys: &Keys) -> Result<i64> {
         let request = pb::RangeRequest { key: keys.from.clone(), count_only: true, ..Default::default() };
         let answer = self.ask(async |side| side.client.kv().range(side.asked(request.clone())).await).await?;
-        Ok(answer.header.unwrap_or_default().revision)
+        let header = answer.header.unwrap_or_default();
+        self.cluster_id = header.cluster_id;
+        Ok(header.revision)
     }
 
     /// Up to [`PAGE`] keys of a range, as of a revision (0: now), and the beginning of the next page, if there is one.
@@ -161,6 +170,19 @@ pub(super) struct Refused {
 }
 
 impl Refused {
+    /// An error that ends a copy, with the exit code and the remedy of one that was not answered.
+    pub(super) fn ends(error: anyhow::Error) -> anyhow::Error {
+        use tonic::Code::{DeadlineExceeded, Unavailable};
+        match error.downcast_ref::<Refused>() {
+            Some(refused) if matches!(refused.status.code(), Unavailable | DeadlineExceeded) => {
+                let (called, status) = (refused.called, refused.status.message());
+                let what = format!("the {called} does not answer: {status}; once it does, begin again with --resume");
+                Exit::with(crate::exit::Code::Unavailable, what)
+            }
+            _ => error,
+        }
+    }
+
     /// Whether the error is this refusal of etcd's.
     pub(super) fn is(error: &anyhow::Error, refusal: EtcdError) -> bool {
         error.downcast_ref::<Refused>().is_some_and(|refused| EtcdError::of(&refused.status) == Some(refusal))

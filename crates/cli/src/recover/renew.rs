@@ -54,7 +54,10 @@ pub(super) fn renew(matches: &ArgMatches, surveys: &[&Survey], gathered: &Gather
     check_vacant(into)?;
     let unfinished = beside(into, ".recovering");
     check_vacant(&unfinished).context("an earlier recovery was cut short: remove what it left")?;
-    let made = write(&unfinished, best, gathered, Wanted { name, founding, token, bump })?;
+    let made = write(&unfinished, best, gathered, Wanted { name, founding, token, bump }).inspect_err(|_| {
+        // It is worth nothing, and on a full disk in the way. What remains of it is named when it is in the way again.
+        let _ = std::fs::remove_dir_all(&unfinished);
+    })?;
     rename_durably(&unfinished, into)?;
     Ok(Made { data_dir: into.to_path_buf(), ..made })
 }
