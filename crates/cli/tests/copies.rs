@@ -256,7 +256,8 @@ async fn a_user_of_a_prefix_moves_that_prefix() {
     assert_eq!(get(&client, "b/1").await.expect("a read"), None);
 }
 
-/// Goal: nobody copies a cluster into itself, which would never end. Method: its own endpoint as the source.
+/// Goal: nobody copies a cluster into itself, which would never end. Method: its own endpoint as the source, then that of another cluster
+/// whose members have the same names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_into_itself_is_refused() {
     let ours = Cluster::start(program(), 1).await.expect("a node starts");
@@ -264,4 +265,9 @@ async fn a_copy_into_itself_is_refused() {
     let itself = crate::support::run(&mut copy("import", ("--from-etcd", &endpoints), &endpoints, &["--resume"]));
     assert_eq!(itself.code, Some(2), "{itself:?}");
     assert!(itself.stderr.contains("are the same cluster"), "{itself:?}");
+    let other = Cluster::start(program(), 1).await.expect("a node starts");
+    put(&client_of(&other).await, "key", "value").await.expect("it is written");
+    crate::support::run(&mut copy("import", ("--from-etcd", &other.endpoints().join(",")), &endpoints, &[])).ok();
+    let there = get(&client_of(&ours).await, "key").await.expect("a read").map(|(value, _)| value);
+    assert_eq!(there, Some("value".into()));
 }

@@ -162,10 +162,15 @@ impl Copy {
         let resumes = matches.get_flag("resume");
         self.source.revision(&self.keys).await?;
         self.destination.revision(&self.keys).await?;
+        // An id is made of names, which another cluster may have as well; a place is one member's.
         if self.source.cluster_id == self.destination.cluster_id {
-            let id = self.source.cluster_id;
-            let what = format!("source and destination are the same cluster, {id:x}: nothing is copied into itself");
-            return Err(Exit::with(Code::Usage, what));
+            let places = self.source.peer_urls().await;
+            if self.destination.peer_urls().await.iter().any(|url| places.contains(url)) {
+                let id = self.source.cluster_id;
+                let what =
+                    format!("source and destination are the same cluster, {id:x}: nothing is copied into itself");
+                return Err(Exit::with(Code::Usage, what));
+            }
         }
         let held = self.destination.count(&self.keys).await?;
         if held > 0 && !resumes {

@@ -120,6 +120,17 @@ impl Side {
         Ok(header.revision)
     }
 
+    /// The places of its members; none where its user may not ask.
+    pub(super) async fn peer_urls(&mut self) -> Vec<String> {
+        let asked = self
+            .ask(async |side| side.client.cluster().member_list(side.asked(pb::MemberListRequest::default())).await)
+            .await;
+        asked.map_or_else(
+            |_| Vec::new(),
+            |answer| answer.members.into_iter().flat_map(|member| member.peer_urls).collect(),
+        )
+    }
+
     /// Up to [`PAGE`] keys of a range, as of a revision (0: now), and the beginning of the next page, if there is one.
     pub(super) async fn page(&mut self, keys: &Keys, revision: i64) -> Result<(Vec<KeyValue>, Option<Bytes>)> {
         let request = pb::RangeRequest {
