@@ -207,7 +207,7 @@ pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
 /// The user that a command names is not there.
 fn of_named(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<Exit>() {
-        Some(Exit { what, .. }) if what.contains("user name not found") => Exit::with(Code::NotFound, what.clone()),
+        Some(Exit { what, .. }) if what == EtcdError::UserNotFound.message() => Exit::with(Code::NotFound, what),
         _ => error,
     }
 }

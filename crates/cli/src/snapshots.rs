@@ -163,13 +163,9 @@ fn restore(matches: &ArgMatches) -> Result<()> {
     let mut snapshot = read(matches)?;
     let bump = *matches.get_one::<u64>("bump-revision").expect("it has a default");
     snapshot.store.bump_revision(bump).with_context(|| format!("give a smaller --bump-revision than {bump}"))?;
-    check_vacant(&plan.data_dir)?;
     let digest_text: String = snapshot.digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let cluster_id = cluster_id_of(&format!("{} restored from {digest_text}", plan.token), &founding);
     let identity = Identity { cluster_id, node: me, protocol: plan.identity.clone() };
-    // Complete or absent: a restoration that was cut short must not be served.
-    let unfinished = beside(&plan.data_dir, ".restoring");
-    check_vacant(&unfinished).context("an earlier restoration was cut short: remove what it left")?;
     let lsn = Lsn::new(snapshot.term.max(1), snapshot.index.max(1));
     let beginning = Beginning {
         identity: &identity,
@@ -179,11 +175,7 @@ fn restore(matches: &ArgMatches) -> Result<()> {
         version: ApplyVersion::FIRST,
         view: snapshot.store.freeze(),
     };
-    write_member(&unfinished, beginning).inspect_err(|_| {
-        // It is worth nothing, and on a full disk in the way. What remains of it is named when it is in the way again.
-        let _ = std::fs::remove_dir_all(&unfinished);
-    })?;
-    rename_durably(&unfinished, &plan.data_dir)?;
+    write_whole(&plan.data_dir, ("restoration", ".restoring"), |unfinished| write_member(unfinished, beginning))?;
     tell(&snapshot);
     report(matches, &plan.data_dir, &identity, &plan.member.name, &snapshot, bump);
     Ok(())
@@ -280,6 +272,23 @@ pub(crate) fn write_member(directory: &Path, beginning: Beginning<'_>) -> Result
     wal.append(&Record::Snapshot(reference))?;
     wal.sync()?;
     Ok(())
+}
+
+/// Makes a data directory that is complete or absent, by what writes it under a name of its own: one that was cut short must not be served.
+pub(crate) fn write_whole<T>(
+    data_dir: &Path,
+    (called, suffix): (&str, &str),
+    write: impl FnOnce(&Path) -> Result<T>,
+) -> Result<T> {
+    check_vacant(data_dir)?;
+    let unfinished = beside(data_dir, suffix);
+    check_vacant(&unfinished).with_context(|| format!("an earlier {called} was cut short: remove what it left"))?;
+    let made = write(&unfinished).inspect_err(|_| {
+        // It is worth nothing, and on a full disk in the way. What remains of it is named when it is in the way again.
+        let _ = std::fs::remove_dir_all(&unfinished);
+    })?;
+    rename_durably(&unfinished, data_dir)?;
+    Ok(made)
 }
 
 /// The path with something added to its last part.

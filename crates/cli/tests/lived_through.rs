@@ -2,10 +2,10 @@
 //! Method: real holders, etcdctl's and ours, that never end. Their members are killed, and one is founded anew at the same address, from a
 //! snapshot or from the one disk that is left.
 
-use crate::support::{Etcdctl, HUSTINGS, Running, hustings, program, run};
+use crate::support::{Etcdctl, HUSTINGS, Running, hustings, program, run, text};
 use hustings_testbed::{Cluster, wait_for};
 use rustix::process::Signal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Longer than any of these founding takes, so that no lease ends by time.
@@ -102,10 +102,6 @@ async fn serve_from(cluster: &mut Cluster, position: usize, directory: PathBuf) 
     cluster.nodes[position].data_dir = directory;
     cluster.start_node(position).expect("it starts");
     cluster.wait_until_serving(position).await.expect("it serves");
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("paths here are text")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -99,6 +99,18 @@ impl Changing {
         Pair { certificate: self.path("client.crt"), key: self.path("client.key") }
     }
 
+    /// How the client connects, once a write of this key was acknowledged.
+    async fn served(&self, key: &str) -> Options {
+        let options = Options { tls: Some(self.connector(self.own(), "trust.crt")), ..Options::default() };
+        wait_for("a cluster in TLS", async || {
+            let client = Client::connect_with(&self.endpoints(), options.clone()).await.ok()?;
+            put(&client, key, "value").await.ok()
+        })
+        .await
+        .expect("it serves");
+        options
+    }
+
     /// Ends a member as an operator does, starts it again and waits until it serves.
     async fn restart(&self, members: &mut [Running], position: usize, options: &Options) {
         members[position].signal(Signal::TERM);
@@ -173,13 +185,7 @@ fn taken_up(members: &mut [Running]) {
 async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
     let town = Changing::found();
     let mut members: Vec<Running> = (0..NAMES.len()).map(|position| town.start(position)).collect();
-    let options = Options { tls: Some(town.connector(town.own(), "trust.crt")), ..Options::default() };
-    wait_for("a cluster in TLS", async || {
-        let client = Client::connect_with(&town.endpoints(), options.clone()).await.ok()?;
-        put(&client, "steady", "first").await.ok()
-    })
-    .await
-    .expect("it serves");
+    let options = town.served("steady").await;
     let (counts, is_over) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
     let kinds = [("steady", true), ("new", false)].repeat(4);
     let writers: Vec<_> = kinds
@@ -251,13 +257,7 @@ async fn a_peer_port_admits_a_common_name_or_a_host_and_nobody_else() {
         let stranger = Subject::new("stranger").host("outer.example").address([127, 0, 0, 1]);
         let stranger = town.issue("stranger", &stranger);
         let mut members: Vec<Running> = (0..NAMES.len()).map(|position| town.start_with(position, &flags)).collect();
-        let options = Options { tls: Some(town.connector(town.own(), "trust.crt")), ..Options::default() };
-        wait_for("a cluster whose members admit each other", async || {
-            let client = Client::connect_with(&town.endpoints(), options.clone()).await.ok()?;
-            put(&client, "key", "value").await.ok()
-        })
-        .await
-        .expect("it serves");
+        town.served("key").await;
         let connector = town.connector(stranger, "trust.crt");
         let port = town.url(0, true).rsplit(':').next().expect("a port").parse::<u16>().expect("a port");
         let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("it accepts");
@@ -282,13 +282,8 @@ async fn a_peer_port_turns_a_revoked_certificate_away() {
     let mut members: Vec<Running> = (0..2).map(|position| town.start_with(position, &flags)).collect();
     // The one that was revoked knows nothing of it.
     let mut lost = town.start_with(2, &[]);
-    let options = Options { tls: Some(town.connector(town.own(), "trust.crt")), ..Options::default() };
-    wait_for("the two others to serve", async || {
-        let client = Client::connect_with(&town.endpoints(), options.clone()).await.ok()?;
-        put(&client, "key", "value").await.ok()
-    })
-    .await
-    .expect("they are a majority");
+    // The two others are a majority.
+    let options = town.served("key").await;
     for member in &mut members {
         member.line_with("Revoked");
     }

@@ -1,7 +1,7 @@
 //! Goal: a snapshot of etcd becomes a cluster here, a snapshot from here becomes an etcd, and nothing is missing on either way.
 //! Method: the real etcd, etcdctl and etcdutl 3.5.1 beside real nodes; the same questions before and after.
 
-use crate::support::{Ended, Etcdctl, HUSTINGS, etcd, etcd_directory, http, hustings, program, run};
+use crate::support::{Ended, Etcdctl, HUSTINGS, etcd, etcd_directory, http, hustings, program, run, text};
 use hustings_api::Client;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
@@ -17,10 +17,6 @@ const BUMPED: i64 = 1_000_000_000;
 /// The lease that is granted, in decimal and as etcdctl writes it.
 const LEASE: i64 = 77;
 const LEASE_HEX: &str = "4d";
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("paths here are text")
-}
 
 fn putting(key: &str, value: &[u8]) -> pb::PutRequest {
     pb::PutRequest { key: key.to_owned().into(), value: value.to_vec().into(), ..pb::PutRequest::default() }

@@ -2,7 +2,7 @@
 //! Method: real members are killed and their disks deleted; `hustings recover` makes a new cluster of what is left, and real clients
 //! read it.
 
-use crate::support::{Ended, HUSTINGS, PROTOCOLS, hustings, program, run};
+use crate::support::{Ended, HUSTINGS, PROTOCOLS, hustings, program, run, text};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::{
     MemberListRequest, RangeRequest, StatusRequest, WatchCreateRequest, WatchRequest, watch_request::RequestUnion,
@@ -23,10 +23,6 @@ fn recover(directories: &[&Path], arguments: &[&str]) -> Ended {
 fn json(ended: Ended) -> Value {
     let said = ended.ok();
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("paths here are text")
 }
 
 /// Every file with its bytes, those in directories too, so that "unchanged" means it.

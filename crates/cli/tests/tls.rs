@@ -1,7 +1,7 @@
 //! Goal: both ports speak TLS as etcd's do, to the clients that etcd has; who shows a wrong certificate or none is told so;
 //! certificates are replaced without a failed request. Method: real processes, etcdctl, certificates of a CA made here.
 
-use crate::support::{Ended, HUSTINGS, Running, etcd_directory, run};
+use crate::support::{Ended, HUSTINGS, Running, etcd_directory, run, text};
 use crate::town::Town;
 use hustings_api::Client;
 use hustings_api::client::{Options, tls};
@@ -89,10 +89,6 @@ fn etcdctl() -> Command {
     let mut command = Command::new(etcd_directory().join("etcdctl"));
     command.env("ETCDCTL_API", "3");
     command
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().expect("paths here are text")
 }
 
 #[tokio::test]

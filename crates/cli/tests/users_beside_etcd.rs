@@ -40,8 +40,12 @@ enum Door {
 
 /// A client that shows the certificate of this name.
 async fn by_certificate(town: &Town, endpoint: &str, name: &str) -> Client {
-    let identity = Identity::Files(town.issue(name, &Subject::new(name)));
-    let connector = tls(Trust::Authority(town.ca.clone()), Some(identity)).expect("its files are good");
+    showing(town, endpoint, town.issue(name, &Subject::new(name))).await
+}
+
+/// A client that shows this certificate.
+async fn showing(town: &Town, endpoint: &str, pair: Pair) -> Client {
+    let connector = tls(Trust::Authority(town.ca.clone()), Some(Identity::Files(pair))).expect("its files are good");
     let options = Options { tls: Some(connector), ..Options::default() };
     wait_for("a member in TLS", async || Client::connect_with(&[endpoint], options.clone()).await.ok())
         .await
@@ -369,10 +373,7 @@ async fn the_last_of_several_common_names_is_the_user() {
         let guarded = Guarded::start_in_tls(program, &town).await;
         let mut outcomes = Vec::new();
         for pair in &pairs {
-            let identity = Identity::Files(pair.clone());
-            let tls = tls(Trust::Authority(town.ca.clone()), Some(identity)).expect("its files are good");
-            let options = Options { tls: Some(tls), ..Options::default() };
-            let client = Client::connect_with(&guarded.cluster.endpoints(), options).await.expect("it serves");
+            let client = showing(&town, &guarded.cluster.nodes[0].client, pair.clone()).await;
             let listed = AuthClient::new(client.channel()).user_list(pb::AuthUserListRequest {}).await;
             outcomes.push(listed.map(drop).map_err(|status| status.code()));
         }

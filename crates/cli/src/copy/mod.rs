@@ -31,7 +31,7 @@ use hustings_api::mvccpb::KeyValue;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use leases::Leases;
 use serde_json::json;
-use side::{Keys, Refused, Side};
+use side::{Keys, Side};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -123,7 +123,7 @@ pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
     let keys = Keys { from, end: prefix_end(&prefix) };
     let (source, destination) = if verb == "import" { (etcd, ours) } else { (ours, etcd) };
     let copy = Copy { source, destination, keys, leases: Leases::default() };
-    copy.run(verb, matches).await.map_err(Refused::ends)
+    copy.run(verb, matches).await
 }
 
 /// The user that asks etcd, with the password from wherever it was given.
@@ -160,17 +160,14 @@ struct Copy {
 impl Copy {
     async fn run(mut self, verb: &str, matches: &ArgMatches) -> Result<()> {
         let resumes = matches.get_flag("resume");
-        self.source.revision(&self.keys).await?;
-        self.destination.revision(&self.keys).await?;
-        // An id is made of names, which another cluster may have as well; a place is one member's.
-        if self.source.cluster_id == self.destination.cluster_id {
-            let places = self.source.peer_urls().await;
-            if self.destination.peer_urls().await.iter().any(|url| places.contains(url)) {
-                let id = self.source.cluster_id;
-                let what =
-                    format!("source and destination are the same cluster, {id:x}: nothing is copied into itself");
-                return Err(Exit::with(Code::Usage, what));
-            }
+        let (one, other) = (self.source.cluster().await?, self.destination.cluster().await?);
+        if let Some(((id, places), others)) = one.zip(other)
+            // An id is made of names, which another cluster may have as well; a place is one member's.
+            && id == others.0
+            && others.1.iter().any(|url| places.contains(url))
+        {
+            let what = format!("source and destination are the same cluster, {id:x}: nothing is copied into itself");
+            return Err(Exit::with(Code::Usage, what));
         }
         let held = self.destination.count(&self.keys).await?;
         if held > 0 && !resumes {

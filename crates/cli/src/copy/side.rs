@@ -3,6 +3,7 @@
 use crate::exit::Exit;
 use anyhow::{Result, bail};
 use bytes::Bytes;
+use hustings_api::client::CutShort;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
 use hustings_api::mvccpb::KeyValue;
@@ -28,8 +29,6 @@ pub(super) struct Side {
     pub(super) client: Client,
     user: Option<(String, String)>,
     token: Option<MetadataValue<Ascii>>,
-    /// Its cluster, once a revision was asked for.
-    pub(super) cluster_id: u64,
 }
 
 /// A range of keys: from the first, to the end, exclusive; a zero byte as the end means "to the last key".
@@ -42,7 +41,7 @@ pub(super) struct Keys {
 impl Side {
     /// A cluster that is connected, asked by this user if users count there.
     pub(super) async fn new(called: &'static str, client: Client, user: Option<(String, String)>) -> Result<Side> {
-        let mut side = Side { called, client, user, token: None, cluster_id: 0 };
+        let mut side = Side { called, client, user, token: None };
         side.authenticate().await?;
         Ok(side)
     }
@@ -96,6 +95,7 @@ impl Side {
                     (_, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted) => {
                         status.message().to_owned()
                     }
+                    _ if CutShort::told_by(&status).is_some() => status.message().to_owned(),
                     _ => return Err(Refused { called: self.called, status }.into()),
                 },
                 Err(_) => format!("no answer within {TIMEOUT:?}"),
@@ -115,20 +115,20 @@ impl Side {
     pub(super) async fn revision(&mut self, keys: &Keys) -> Result<i64> {
         let request = pb::RangeRequest { key: keys.from.clone(), count_only: true, ..Default::default() };
         let answer = self.ask(async |side| side.client.kv().range(side.asked(request.clone())).await).await?;
-        let header = answer.header.unwrap_or_default();
-        self.cluster_id = header.cluster_id;
-        Ok(header.revision)
+        Ok(answer.header.unwrap_or_default().revision)
     }
 
-    /// The places of its members; none where its user may not ask.
-    pub(super) async fn peer_urls(&mut self) -> Vec<String> {
-        let asked = self
-            .ask(async |side| side.client.cluster().member_list(side.asked(pb::MemberListRequest::default())).await)
-            .await;
-        asked.map_or_else(
-            |_| Vec::new(),
-            |answer| answer.members.into_iter().flat_map(|member| member.peer_urls).collect(),
-        )
+    /// The cluster's id and the places of its members; `None` where its user may not ask.
+    pub(super) async fn cluster(&mut self) -> Result<Option<(u64, Vec<String>)>> {
+        let list = pb::MemberListRequest::default();
+        match self.ask(async |side| side.client.cluster().member_list(side.asked(list)).await).await {
+            Ok(answer) => {
+                let places = answer.members.into_iter().flat_map(|member| member.peer_urls).collect();
+                Ok(Some((answer.header.unwrap_or_default().cluster_id, places)))
+            }
+            Err(error) if error.is::<Refused>() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Up to [`PAGE`] keys of a range, as of a revision (0: now), and the beginning of the next page, if there is one.
@@ -181,19 +181,6 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// An error that ends a copy, with the exit code and the remedy of one that was not answered.
-    pub(super) fn ends(error: anyhow::Error) -> anyhow::Error {
-        use tonic::Code::{DeadlineExceeded, Unavailable};
-        match error.downcast_ref::<Refused>() {
-            Some(refused) if matches!(refused.status.code(), Unavailable | DeadlineExceeded) => {
-                let (called, status) = (refused.called, refused.status.message());
-                let what = format!("the {called} does not answer: {status}; once it does, begin again with --resume");
-                Exit::with(crate::exit::Code::Unavailable, what)
-            }
-            _ => error,
-        }
-    }
-
     /// Whether the error is this refusal of etcd's.
     pub(super) fn is(error: &anyhow::Error, refusal: EtcdError) -> bool {
         error.downcast_ref::<Refused>().is_some_and(|refused| EtcdError::of(&refused.status) == Some(refusal))

@@ -5,7 +5,7 @@
 use super::gather::Gathered;
 use crate::serve::cluster_id_of;
 use crate::settings::founders_in;
-use crate::snapshots::{Beginning, beside, check_vacant, raised, rename_durably, write_member};
+use crate::snapshots::{Beginning, raised, write_member, write_whole};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ArgMatches;
 use hustings_core::{ClusterId, Member, Membership, NodeId, StateMachine, Term};
@@ -51,14 +51,9 @@ pub(super) fn renew(matches: &ArgMatches, surveys: &[&Survey], gathered: &Gather
     };
     let token = text("initial-cluster-token").expect("it has a default");
     let bump = *matches.get_one::<u64>("bump-revision").expect("it has a default");
-    check_vacant(into)?;
-    let unfinished = beside(into, ".recovering");
-    check_vacant(&unfinished).context("an earlier recovery was cut short: remove what it left")?;
-    let made = write(&unfinished, best, gathered, Wanted { name, founding, token, bump }).inspect_err(|_| {
-        // It is worth nothing, and on a full disk in the way. What remains of it is named when it is in the way again.
-        let _ = std::fs::remove_dir_all(&unfinished);
+    let made = write_whole(into, ("recovery", ".recovering"), |unfinished| {
+        write(unfinished, best, gathered, Wanted { name, founding, token, bump })
     })?;
-    rename_durably(&unfinished, into)?;
     Ok(Made { data_dir: into.to_path_buf(), ..made })
 }
 

@@ -1,11 +1,12 @@
 //! The URLs that a member tells others: as they are given, or as `--initial-cluster` has them, or where it listens. No wildcard among them:
 //! whoever is told `0.0.0.0` asks itself.
 
+use super::tls::host_of;
 use hustings_core::Member;
 use std::net::{IpAddr, ToSocketAddrs};
 
-/// The host of a URL, and what stands around it.
-fn host_of(url: &str) -> Option<(&str, &str, &str)> {
+/// The host of a URL as it stands there, and what stands around it.
+fn parts_of(url: &str) -> Option<(&str, &str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let (host, port) = rest.rsplit_once(':')?;
     Some((scheme, host, port))
@@ -13,15 +14,15 @@ fn host_of(url: &str) -> Option<(&str, &str, &str)> {
 
 /// Whether a URL names every address of a machine, and so none.
 pub(crate) fn is_wildcard(url: &str) -> bool {
-    let host = host_of(url).map_or("", |(_, host, _)| host.trim_start_matches('[').trim_end_matches(']'));
+    let host = host_of(url);
     host.is_empty() || host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified())
 }
 
 /// These URLs, with the host by which peers know the member in the place of a wildcard.
 pub(super) fn with_host_of(urls: Vec<String>, peer_urls: &[String]) -> Vec<String> {
-    let known = peer_urls.iter().filter(|url| !is_wildcard(url)).find_map(|url| Some(host_of(url)?.1));
+    let known = peer_urls.iter().filter(|url| !is_wildcard(url)).find_map(|url| Some(parts_of(url)?.1));
     let Some(known) = known else { return urls };
-    let named = |url: String| match host_of(&url) {
+    let named = |url: String| match parts_of(&url) {
         Some((scheme, _, port)) if is_wildcard(&url) => format!("{scheme}://{known}:{port}"),
         _ => url,
     };

@@ -265,7 +265,8 @@ pub(super) fn is_https(url: &str) -> bool {
     url.starts_with("https://")
 }
 
-fn host_of(url: &str) -> &str {
+/// The host of a URL, without brackets.
+pub(super) fn host_of(url: &str) -> &str {
     let address = url.split_once("://").map_or(url, |(_, rest)| rest);
     address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']'])
 }

@@ -226,6 +226,14 @@ impl Etcdctl {
         self.run(arguments).ok()
     }
 
+    /// Runs it to its good end with each of these command lines.
+    #[track_caller]
+    pub fn all_ok(&self, lines: &[&str]) {
+        for line in lines {
+            self.ok(&line.split(' ').collect::<Vec<_>>());
+        }
+    }
+
     /// Runs it with lines for its standard input.
     #[track_caller]
     pub fn ok_with_input(&self, arguments: &[&str], input: &str) -> String {
@@ -238,6 +246,10 @@ impl Etcdctl {
         assert!(output.status.success(), "{arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
         text
     }
+}
+
+pub fn text(path: &Path) -> &str {
+    path.to_str().expect("paths here are text")
 }
 
 /// The host and port of a URL.
