@@ -169,8 +169,14 @@ fn a_witness_hands_care_over_to_one_that_must_never_lead_and_holds_the_state() {
 }
 
 #[test]
+fn a_witness_hands_care_over_to_a_voter_of_the_old_half() {
+    play_all(include_str!("found/witness-hands-care-over-to-the-old-half.txt"));
+}
+
+#[test]
 fn a_caretaker_gives_way_while_it_synchronizes() {
     play_all(include_str!("found/witness-synchronizes-for-ever.txt"));
+    play_all(include_str!("found/witness-synchronizes-and-is-taken-for-an-older.txt"));
     play_all(include_str!("found/witness-synchronizes-beside-the-sick.txt"));
 }
 

@@ -13,10 +13,13 @@
 
 use crate::laboratory::Defect;
 use crate::message::Message;
-use crate::zab::{RoleState, Timer, Zab};
+use crate::zab::{Lost, Phase, RoleState, Timer, Zab};
 use hustings_core::leading::{Adopting, HandingOver, Leads, Reading, Replicating};
 use hustings_core::options::Options as _;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn};
+
+/// Most connections per voter that end in silence, one after the other, while nothing is committed, before the leader resigns.
+const LOST_MAX: usize = 2;
 
 impl Zab {
     // --- The leader writes. --------------------------------------------------------------------------------------
@@ -213,10 +216,16 @@ impl Zab {
         self.give_way_unsettled(from, out);
     }
 
+    /// Number of connections that may end in silence while nothing is committed.
+    pub(crate) fn lost_max(&self) -> usize {
+        self.node.membership.all_voters().count() * LOST_MAX
+    }
+
     /// A leader that no quorum answers resigns; and a follower that does not answer is
     /// let go, as one whose socket timed out.
     pub(crate) fn on_quorum_check(&mut self, out: &mut Effects<Zab>) {
-        let (me, last) = (self.node.me, self.node.log.last().index);
+        let (me, last, commit) = (self.node.me, self.node.log.last().index, self.node.commit);
+        let (lost_max, is_caretaker) = (self.lost_max(), self.is_caretaker());
         let RoleState::Leading(leading) = &mut self.role_state else { unreachable!("leaving cancels the timer") };
         let heard = leading.office.heard(&self.node);
         if !self.node.is_quorum(&heard) {
@@ -233,8 +242,18 @@ impl Zab {
         for (id, _) in &silent {
             leading.office.peers.remove(id);
         }
+        let is_done = leading.phase == Phase::Broadcast && commit == last;
+        let goes_on = leading.lost.commit == commit && !is_done;
+        let connections = if goes_on { leading.lost.connections + silent.len() } else { 0 };
+        leading.lost = Lost { commit, connections: connections.min(lost_max + 1) };
+        let is_in_vain = connections > lost_max && !is_caretaker && !self.options.as_published;
         for (id, connection) in silent {
             self.say_goodbye(id, connection, out);
+        }
+        if is_in_vain {
+            // `[OURS]` Followers come, are heard too late and go before they have acknowledged anything, so slow are this leader's links. A
+            // quorum is heard at any time, and nothing is ever committed. Others may be closer to each other.
+            return self.give_up_leading(heard, out);
         }
         out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
         self.on_checked(out);

@@ -41,6 +41,15 @@ pub(crate) struct Heard {
     pub(crate) round: u64,
 }
 
+impl Heard {
+    /// Whether two words are of the same leader in the same reign: in one epoch (§5.3; ZOOKEEPER-1732, 1805, 1818: the zxids grew old
+    /// meanwhile), or of one round, in which a leader and its followers say first the epoch of its history and then that of its reign.
+    fn is_same_reign(&self, other: &Heard, is_as_published: bool) -> bool {
+        let is_of_one_round = self.round == other.round && !is_as_published;
+        self.vote.leader == other.vote.leader && (self.vote.epoch == other.vote.epoch || is_of_one_round)
+    }
+}
+
 /// Whether a peer still has to be told this node's vote.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reply {
@@ -315,9 +324,11 @@ impl Zab {
             true => heard.round == round,
             false => map.get(&candidate).is_some_and(|heard| heard.state == ServerState::Leading),
         };
+        let (own, is_as_published) =
+            (Heard { state: ServerState::Looking, vote: looking.proposal, round }, self.options.as_published);
         let agrees = |map: &BTreeMap<NodeId, Heard>, with_own: bool| {
-            let is_own = |id: NodeId| with_own && id == me && looking.proposal.is_same_reign(&heard.vote);
-            let says = |id: NodeId| map.get(&id).is_some_and(|other| other.vote.is_same_reign(&heard.vote));
+            let is_own = |id: NodeId| with_own && id == me && own.is_same_reign(&heard, is_as_published);
+            let says = |id: NodeId| map.get(&id).is_some_and(|other| other.is_same_reign(&heard, is_as_published));
             self.node.membership.verdict(|id| Some(is_own(id) || says(id))) == Verdict::Won
         };
         // This node's vote is one of this round's: ZooKeeper loops what a server says back to it (§5.3).
@@ -327,7 +338,7 @@ impl Zab {
         // that this node has not heard of yet. It costs nothing if the leader has no quorum: then it resigns.
         // The leader that this node votes for in this round agrees upon an epoch yet, with a quorum that this node need not hear: what was
         // promised to another one that came to nothing is then a reason to come. Not to one that is behind: it gives way at once.
-        let is_own_choice = heard.round == round && looking.proposal.is_same_reign(&heard.vote) && !is_behind;
+        let is_own_choice = heard.round == round && own.is_same_reign(&heard, is_as_published) && !is_behind;
         let is_invited = from == candidate
             && heard.state == ServerState::Leading
             && (heard.vote.epoch >= promised || is_own_choice)

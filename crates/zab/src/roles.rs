@@ -17,7 +17,7 @@ use crate::laboratory::Defect;
 use crate::learner::{Learner, Stage};
 use crate::message::Message;
 use crate::vote::{Standing, Vote};
-use crate::zab::{Following, Leading, Phase, RoleState, Timer, Zab};
+use crate::zab::{Following, Leading, Lost, Phase, RoleState, Timer, Zab};
 use hustings_core::leading::{Adopting, Leads, Office, Replicating};
 use hustings_core::{Effects, NodeId, Priority, Promise, Reason, Record, Term};
 use std::collections::BTreeMap;
@@ -117,6 +117,7 @@ impl Zab {
                 ..Office::new(BTreeMap::from([(self.node.me, own)]), 0, 0)
             },
             epoch_start: end,
+            lost: Lost { commit: self.node.commit, connections: 0 },
         }));
         self.announce(from, Reason::Elected { leader: self.node.me, by }, out);
         out.set_timer(Timer::InitLimit, self.node.timing.election());
@@ -132,6 +133,10 @@ impl Zab {
         let (epoch, me, last) = (self.node.promise.term, self.node.me, self.node.log.last().index);
         let RoleState::Leading(leading) = &mut self.role_state else { unreachable!("only a leader counts promises") };
         leading.phase = Phase::Synchronization;
+        // From here on it is the epoch that it says: who has promised it to this node may come back, however long this phase takes.
+        if !self.options.as_published {
+            leading.vote.epoch = epoch;
+        }
         leading.epoch_start = last;
         let promised: Vec<NodeId> = leading
             .office
@@ -177,11 +182,13 @@ impl Zab {
         self.step_down_if_removed(out);
     }
 
-    /// A leader that no quorum answers in time resigns, so that nobody waits for it (§5.7). `[OURS]` One that never came to lead
-    /// does not propose itself for a while: what it says may reach the others too late, and with the largest id it would be
-    /// elected again and again, to come to nothing each time.
+    /// A leader that no quorum answers in time resigns, so that nobody waits for it (§5.7). `[OURS]` One that never came to lead, or whose
+    /// followers come and go before anything is committed, does not propose itself for a while: what it says may reach the others too
+    /// late, and with the largest id it would be elected again and again, to come to nothing each time.
     pub(crate) fn give_up_leading(&mut self, heard: Vec<NodeId>, out: &mut Effects<Zab>) {
-        self.gives_way = matches!(&self.role_state, RoleState::Leading(leading) if leading.phase != Phase::Broadcast);
+        let is_in_vain =
+            |leading: &Leading| leading.phase != Phase::Broadcast || leading.lost.connections > self.lost_max();
+        self.gives_way = matches!(&self.role_state, RoleState::Leading(leading) if is_in_vain(leading));
         self.become_looking(Reason::QuorumLost(heard), out);
     }
 

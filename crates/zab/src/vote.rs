@@ -63,12 +63,6 @@ impl Vote {
     pub fn is_eligible(&self) -> bool {
         self.standing != Standing::Never
     }
-
-    /// Whether two votes of servers that have settled name the same leader in the same epoch. Their zxids grew old
-    /// meanwhile (§5.3; ZOOKEEPER-1732, 1805, 1818).
-    pub fn is_same_reign(&self, other: &Vote) -> bool {
-        (self.leader, self.epoch) == (other.leader, other.epoch)
-    }
 }
 
 #[cfg(test)]

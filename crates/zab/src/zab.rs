@@ -52,6 +52,16 @@ pub(crate) struct Leading {
     pub(crate) office: Office<Learner>,
     /// Last index of the history with which the epoch began: zxid counters count from here.
     pub(crate) epoch_start: u64,
+    pub(crate) lost: Lost,
+}
+
+/// What a leader has lost since something was committed last.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Lost {
+    /// The commit index at that time.
+    pub(crate) commit: u64,
+    /// Number of connections that ended because a follower was not heard in time.
+    pub(crate) connections: usize,
 }
 
 /// The present role of a node, with the state that only this role has.

@@ -6,7 +6,7 @@
 
 use super::{Adopting, Leads, Transfer};
 use crate::laboratory::Defect;
-use crate::{Effects, NodeId, Outcome, Priority, Reason, Refusal, Ticket};
+use crate::{Effects, Membership, NodeId, Outcome, Priority, Reason, Refusal, Ticket};
 
 /// A leader's part in a hand-over, the same under every protocol.
 pub trait HandingOver: Leads {
@@ -92,7 +92,7 @@ pub trait HandingOver: Leads {
     /// The successor is no longer one to lead (RX-3).
     fn abort_transfer_to_strangers(&mut self, out: &mut Effects<Self>) {
         let Some((node, office)) = self.split() else { return };
-        if office.transfer.take_if(|transfer| !node.membership.voters.contains(&transfer.to)).is_some() {
+        if office.transfer.take_if(|transfer| !node.membership.is_voter(transfer.to)).is_some() {
             out.cancel_timer(Self::TRANSFER_TIMER);
             node.refuse_transfer(out);
         }
@@ -154,14 +154,16 @@ pub trait HandingOver: Leads {
     }
 
     /// Nobody that may lead has caught up with this witness between two checks, perhaps because a state is needed that it cannot give.
-    /// One that holds the state and must never lead takes care in its place.
+    /// One that holds the state takes care in its place: one that must never lead or, last, one that leaves with the change under way. It
+    /// leads as a voter of the old half, and hands over when that half is gone.
     fn hand_care_over(&mut self, out: &mut Effects<Self>) {
         let Some(office) = self.office() else { return };
         if office.transfer.is_some() || !self.may_give_care() {
             return;
         }
         let may = |id: &NodeId| self.has_everything(*id) && self.node().may_take_care(*id);
-        let successor = self.node().membership.voters.iter().copied().find(may);
+        let Membership { voters, outgoing, .. } = &*self.node().membership;
+        let successor = voters.iter().chain(outgoing).copied().find(may);
         if let Some(to) = successor {
             self.start_transfer(to, Reason::Preferred(to), out);
         }

@@ -230,10 +230,10 @@ impl<L: History> Node<L> {
         is_willing && member != self.me && self.membership.voters.contains(&member)
     }
 
-    /// Whether `member`, of which this caretaker knows that, may take care in its place: it must never lead either, and holds the state
-    /// that a witness cannot give.
+    /// Whether `member`, of which this caretaker knows that, may take care in its place: it holds the state that a witness cannot give, and
+    /// may never lead, or no more once the change under way has ended.
     pub fn may_take_care(&self, member: NodeId) -> bool {
-        let holds_state = self.membership.voters.contains(&member) && !self.membership.is_witness(member);
+        let holds_state = self.membership.is_voter(member) && !self.membership.is_witness(member);
         self.membership.is_witness(self.me) && holds_state && !self.links_down.contains(&member)
     }
 
