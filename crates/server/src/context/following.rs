@@ -114,7 +114,7 @@ pub(crate) struct Outlet {
     pub(crate) stream: u64,
     pub(crate) news: mpsc::Sender<News>,
     pub(crate) overflow: Arc<Overflow>,
-    memory: Arc<Memory>,
+    pub(crate) memory: Arc<Memory>,
 }
 
 /// The place in history from which a follower wants events.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hustings_api::EtcdError;
-use tonic::Status;
+use tonic::{Response, Status};
 
 /// The budget of memory for clients.
 #[derive(Debug)]
@@ -94,6 +94,15 @@ impl Weight {
     pub(crate) fn of(memory: &Arc<Memory>, bytes: usize) -> Result<Weight, Status> {
         Ok(Weight { bytes, held: Arc::new(memory.hold(bytes)?) })
     }
+}
+
+/// An answer with what it holds of the budget until it is sent.
+pub(crate) fn weighed<T>(message: T, weight: Option<Weight>) -> Response<T> {
+    let mut response = Response::new(message);
+    if let Some(weight) = weight {
+        response.extensions_mut().insert(weight);
+    }
+    response
 }
 
 #[cfg(test)]

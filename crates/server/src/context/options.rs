@@ -49,6 +49,8 @@ pub struct ServerOptions {
     pub header_timeout: Duration,
     /// Time that a request's body may take to come, once its headers have.
     pub body_timeout: Duration,
+    /// Time that a reader may take for the next part of a snapshot: few are sent at a time, and one that nobody reads keeps others waiting.
+    pub part_timeout: Duration,
     /// Automatic compaction of the history.
     pub compaction: Compaction,
     /// Origins whose pages may call: `SCHEME://HOST[:PORT]` in lower case, or `*` for all. This server's own may always.
@@ -90,6 +92,7 @@ impl Default for ServerOptions {
             connections_max: 10_000,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            part_timeout: Duration::from_secs(60),
             compaction: Compaction::Never,
             origins: Vec::new(),
             hosts: Vec::new(),

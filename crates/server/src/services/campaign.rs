@@ -27,6 +27,7 @@ use crate::context::Context;
 use crate::context::backend::Backend;
 use crate::context::caller::Caller;
 use crate::context::error;
+use crate::services::kv::SMALL_KEYS;
 use crate::watch::Watching;
 
 /// The lifetime of a lease that the server grants because the candidate brought none, seconds; as in etcd.
@@ -47,34 +48,50 @@ fn candidate_key(prefix: &[u8], lease: i64) -> Bytes {
     key.freeze()
 }
 
-/// The first in a queue, as it was at a revision; 0: as it is now.
-pub(crate) fn first(view: &View, prefix: &Bytes, revision: i64) -> Result<Option<KeyValue>, Status> {
-    by_creation(view, prefix, SortOrder::Ascend, 0, revision)
-}
+impl<B: Backend> Context<B> {
+    /// The first in a queue, as it was at a revision; 0: as it is now.
+    pub(crate) async fn first(&self, view: &View, prefix: &Bytes, revision: i64) -> Result<Option<KeyValue>, Status> {
+        self.by_creation(view, prefix, SortOrder::Ascend, 0, revision).await
+    }
 
-/// The last in a queue up to a creation revision.
-fn last_before(view: &View, prefix: &Bytes, max_create_revision: i64) -> Result<Option<KeyValue>, Status> {
-    by_creation(view, prefix, SortOrder::Descend, max_create_revision, 0)
-}
+    /// The last in a queue up to a creation revision.
+    async fn last_before(
+        &self,
+        view: &View,
+        prefix: &Bytes,
+        max_create_revision: i64,
+    ) -> Result<Option<KeyValue>, Status> {
+        self.by_creation(view, prefix, SortOrder::Descend, max_create_revision, 0).await
+    }
 
-fn by_creation(
-    view: &View,
-    prefix: &Bytes,
-    order: SortOrder,
-    max: i64,
-    revision: i64,
-) -> Result<Option<KeyValue>, Status> {
-    let range = kv::Range {
-        key: prefix.clone(),
-        range_end: prefix_end(prefix),
-        limit: 1,
-        revision,
-        sort_order: order as i32,
-        sort_target: SortTarget::Create as i32,
-        max_create_revision: max,
-        ..kv::Range::default()
-    };
-    Ok(view.range(&range).map_err(error::of_store)?.kvs.pop())
+    /// One of those below a prefix, which may be many: whoever names an election says how many keys are looked at.
+    async fn by_creation(
+        &self,
+        view: &View,
+        prefix: &Bytes,
+        order: SortOrder,
+        max_create_revision: i64,
+        revision: i64,
+    ) -> Result<Option<KeyValue>, Status> {
+        let range = kv::Range {
+            key: prefix.clone(),
+            range_end: prefix_end(prefix),
+            limit: 1,
+            revision,
+            sort_order: order as i32,
+            sort_target: SortTarget::Create as i32,
+            max_create_revision,
+            ..kv::Range::default()
+        };
+        let answer = match view.is_small(&range, SMALL_KEYS) {
+            true => view.range(&range),
+            false => {
+                let view = view.clone();
+                self.build(move || view.range(&range)).await?
+            }
+        };
+        Ok(answer.map_err(error::of_store)?.kvs.pop())
+    }
 }
 
 pub(crate) fn read_key(view: &View, key: &Bytes) -> Result<Option<KeyValue>, Status> {
@@ -171,7 +188,7 @@ async fn give_up<B: Backend>(context: &Context<B>, standing: Standing, place: qu
         // it will write before it does.
         let view = context.read_to_the_end(&member, Need::Nothing).await?;
         let is_mine = read_key(&view, &key)?.is_some_and(|own| own.mod_revision == written);
-        if !is_mine || last_before(&view, &prefix, revision - 1)?.is_none() {
+        if !is_mine || context.last_before(&view, &prefix, revision - 1).await?.is_none() {
             return Ok(());
         }
     }
@@ -278,7 +295,7 @@ impl<B: Backend> Candidacy<B> {
                 self.stand_again().await?;
                 continue;
             };
-            let Some(before) = last_before(&view, &prefix, self.place.place.revision - 1)? else {
+            let Some(before) = context.last_before(&view, &prefix, self.place.place.revision - 1).await? else {
                 if own.mod_revision == self.place.place.written {
                     return Ok(view.revision());
                 }

@@ -28,7 +28,7 @@ use crate::context::convert;
 use crate::context::error;
 use crate::context::serving::StreamEnd;
 use crate::context::{Context, Learner, Services, insists_on_leader};
-use crate::services::campaign::{Candidacy, first, prefix};
+use crate::services::campaign::{Candidacy, prefix};
 use crate::watch::{Answers, Watching};
 
 #[tonic::async_trait]
@@ -62,7 +62,7 @@ impl<B: Backend> Election for Services<B> {
         let caller = self.admit(&request, Learner::Refuses).await?;
         let prefix = prefix(&request.get_ref().name);
         let view = self.read(&caller, Need::Read(&prefix, &prefix_end(&prefix))).await?;
-        let leader = first(&view, &prefix, 0)?;
+        let leader = self.first(&view, &prefix, 0).await?;
         let leader = leader.ok_or_else(|| Status::from(EtcdError::ElectionNoLeader))?;
         let kv = Some(convert::key_value(leader));
         Ok(Response::new(ep::LeaderResponse { header: self.header(view.revision()), kv }))
@@ -197,7 +197,7 @@ impl<B: Backend> Observing<B> {
             start_revision: self.revision + 1,
             ..pb::WatchCreateRequest::default()
         });
-        let leader = first(&view, &self.prefix, 0)?;
+        let leader = self.context.first(&view, &self.prefix, 0).await?;
         self.leader = None;
         Ok(leader.map(|leader| self.tell(self.revision, convert::key_value(leader))))
     }
@@ -230,7 +230,7 @@ impl<B: Backend> Observing<B> {
             drop(view);
             return self.begin().await;
         }
-        let leader = first(&view, &self.prefix, revision)?;
+        let leader = self.context.first(&view, &self.prefix, revision).await?;
         Ok(leader.map(|leader| self.tell(revision, convert::key_value(leader))))
     }
 }

@@ -16,7 +16,7 @@ use crate::context::backend::Backend;
 use crate::context::caller::Caller;
 use crate::context::convert;
 use crate::context::error;
-use crate::context::memory::{Held, Weight};
+use crate::context::memory::{Held, Weight, weighed};
 use crate::context::{Learner, Services};
 
 #[tonic::async_trait]
@@ -137,13 +137,13 @@ impl<B: Backend> Kv for Services<B> {
 }
 
 /// An answer with up to this many keys is built where it was asked for.
-const SMALL_KEYS: usize = 1_000;
+pub(crate) const SMALL_KEYS: usize = 1_000;
 
 /// A transaction that reads up to this many single keys is not weighed before it is done.
 const FEW_KEYS: usize = 8;
 
 /// An answer up to this size holds nothing of the budget: there are as many as there are streams.
-const SMALL_BYTES: usize = 16 << 10;
+pub(crate) const SMALL_BYTES: usize = 16 << 10;
 
 /// Bytes of a key in an answer beside its own: in two lists, and encoded.
 const KEY_BYTES: usize = 300;
@@ -220,14 +220,6 @@ fn foresee(view: &kv::View, txn: &kv::Txn, bytes: &mut usize, held: &mut Held) -
         }
     }
     Ok(())
-}
-
-fn weighed<T>(message: T, weight: Option<Weight>) -> Response<T> {
-    let mut response = Response::new(message);
-    if let Some(weight) = weight {
-        response.extensions_mut().insert(weight);
-    }
-    response
 }
 
 impl<B: Backend> Services<B> {

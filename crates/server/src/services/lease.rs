@@ -17,10 +17,17 @@ use tonic::{Request, Response, Status};
 use crate::context::backend::Backend;
 use crate::context::caller::Caller;
 use crate::context::error;
+use crate::context::memory::{Weight, weighed};
 use crate::context::renewals::Renewed;
 use crate::context::serving::StreamEnd;
 use crate::context::{Context, Learner, Services, insists_on_leader};
+use crate::services::kv::SMALL_BYTES;
 use crate::watch::Answers;
+
+/// What a key that hangs on a lease takes beside its bytes in an answer, in memory and encoded.
+const KEY_BYTES: usize = 64;
+/// What a lease's id takes in an answer, in memory and encoded.
+const LEASE_BYTES: usize = 32;
 
 /// Most draws of another id when one is taken: it never is, among 2^63.
 const DRAWS_MAX: usize = 8;
@@ -80,9 +87,19 @@ impl<B: Backend> Lease for Services<B> {
         self.propose(&caller, Command::LeaseKeepAlive(LeaseKeepAlive { ids: Vec::new() })).await?;
         let view = self.read_local(&caller, need).await?;
         let header = self.header(view.revision());
-        let found = match keys {
-            true => self.build(move || view.lease_time_to_live(id, LeaseKeys::List)).await?,
-            false => view.lease_time_to_live(id, LeaseKeys::Omit),
+        let memory = self.memory.clone();
+        let (found, weight) = match keys {
+            true => {
+                let list = move || {
+                    let found = view.lease_time_to_live(id, LeaseKeys::List);
+                    let listed = found.iter().flat_map(|lease| &lease.keys);
+                    let bytes = listed.map(|key| key.len() + KEY_BYTES).sum();
+                    let weight = (bytes > SMALL_BYTES).then(|| Weight::of(&memory, bytes)).transpose()?;
+                    Ok::<_, Status>((found, weight))
+                };
+                self.build(list).await??
+            }
+            false => (view.lease_time_to_live(id, LeaseKeys::Omit), None),
         };
         let response = match found {
             Some(lease) => pb::LeaseTimeToLiveResponse {
@@ -94,7 +111,7 @@ impl<B: Backend> Lease for Services<B> {
             },
             None => pb::LeaseTimeToLiveResponse { header, id, ttl: -1, ..pb::LeaseTimeToLiveResponse::default() },
         };
-        Ok(Response::new(response))
+        Ok(weighed(response, weight))
     }
 
     async fn lease_leases(
@@ -104,7 +121,7 @@ impl<B: Backend> Lease for Services<B> {
         let caller = self.admit(&request, Learner::Refuses).await?;
         let view = self.read(&caller, Need::User).await?;
         let header = self.header(view.revision());
-        let proof = caller.proof().cloned();
+        let (proof, memory) = (caller.proof().cloned(), self.memory.clone());
         // As etcd from CVE-2026-33413 on: whoever sees a lease may see what hangs on it.
         let list = move || {
             let leases = view.leases();
@@ -113,10 +130,12 @@ impl<B: Backend> Lease for Services<B> {
             if !may_see_all {
                 leases.iter().try_for_each(|id| may_see(*id)).map_err(error::of_accounts)?;
             }
-            Ok(leases.into_iter().map(|id| pb::LeaseStatus { id }).collect())
+            let bytes = leases.len() * LEASE_BYTES;
+            let weight = (bytes > SMALL_BYTES).then(|| Weight::of(&memory, bytes)).transpose()?;
+            Ok::<_, Status>((leases.into_iter().map(|id| pb::LeaseStatus { id }).collect(), weight))
         };
-        let listed: Result<Vec<pb::LeaseStatus>, Status> = self.build(list).await?;
-        Ok(Response::new(pb::LeaseLeasesResponse { header, leases: listed? }))
+        let (leases, weight): (Vec<pb::LeaseStatus>, _) = self.build(list).await??;
+        Ok(weighed(pb::LeaseLeasesResponse { header, leases }, weight))
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! Deviation: there is nothing to defragment, and no version below to go down to.
 
+use futures::{StreamExt, stream};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::alarm_request::AlarmAction;
@@ -13,7 +14,7 @@ use hustings_api::etcdserverpb::maintenance_server::Maintenance;
 use hustings_core::{Admin, Membership, NodeId, StateMachine};
 use hustings_kv::{Alarm, AlarmChange, AlarmKind, Command, KvStore, Need, Response as Applied, hash_kv};
 use hustings_node::Readable;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
@@ -24,6 +25,7 @@ use crate::context::version::{CLUSTER_VERSION, VERSION};
 use crate::context::{Context, Learner, Services};
 use crate::services::cluster::note_member;
 use crate::services::snapshot::write::{Contents, file_bytes};
+use crate::watch::Answers;
 
 /// Parts of a snapshot that wait for a slow reader.
 const PARTS_MAX: usize = 4;
@@ -122,7 +124,7 @@ impl<B: Backend> Maintenance for Services<B> {
         Ok(Response::new(pb::HashKvResponse { header, hash: hashed.hash, compact_revision: hashed.compact_revision }))
     }
 
-    type SnapshotStream = ReceiverStream<Result<pb::SnapshotResponse, Status>>;
+    type SnapshotStream = Answers<pb::SnapshotResponse>;
 
     async fn snapshot(&self, request: Request<pb::SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
         let caller = self.admit(&request, Learner::Serves).await?;
@@ -175,11 +177,9 @@ impl<B: Backend> Maintenance for Services<B> {
 }
 
 impl<B: Backend> Context<B> {
-    /// The whole store as a stream of parts: counted first, then sent as fast as it is read.
-    pub(crate) async fn stream_snapshot(
-        &self,
-        caller: &Caller,
-    ) -> Result<ReceiverStream<Result<pb::SnapshotResponse, Status>>, Status> {
+    /// The whole store as a stream of parts: counted first, then sent as fast as it is read. A reader that takes no part for
+    /// [`crate::ServerOptions::part_timeout`] gets an error in the place of the rest: it would keep its turn for ever.
+    pub(crate) async fn stream_snapshot(&self, caller: &Caller) -> Result<Answers<pb::SnapshotResponse>, Status> {
         let Readable { applied, view } = self.read_local_at(caller, Need::Root).await?;
         // A reader that is slow keeps its thread.
         let turn = self.snapshots.clone().try_acquire_owned();
@@ -190,18 +190,38 @@ impl<B: Backend> Context<B> {
         let membership = Membership::clone(&self.node_status().membership);
         let (cluster_id, member_id) = (self.cluster_id, self.member_id);
         let contents = Contents { cluster_id, member_id, term, index, membership, view };
-        let (parts, stream) = mpsc::channel(PARTS_MAX);
+        let (made, mut parts) = mpsc::channel(1);
+        let (taken, stream) = mpsc::channel(PARTS_MAX);
+        let patience = self.options.part_timeout;
+        let (given_up, is_given_up) = oneshot::channel();
+        tokio::spawn(async move {
+            while let Some(part) = parts.recv().await {
+                match tokio::time::timeout(patience, taken.send(Ok(part))).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return,
+                    Err(_) => {
+                        // Nobody hears it where the stream is gone as well.
+                        let _ = given_up.send(());
+                        return;
+                    }
+                }
+            }
+        });
         tokio::task::spawn_blocking(move || {
             let layout = contents.measure();
             let mut remaining_bytes = file_bytes(layout);
             contents.send(layout, &mut |blob| {
                 remaining_bytes -= blob.len() as u64;
                 // A reader that has gone leaves nothing to do but to come to the end.
-                let _ = parts.blocking_send(Ok(pb::SnapshotResponse { header, remaining_bytes, blob }));
+                let _ = made.blocking_send(pb::SnapshotResponse { header, remaining_bytes, blob });
             });
             drop(turn);
         });
-        Ok(ReceiverStream::new(stream))
+        let late = stream::once(is_given_up).filter_map(move |late| {
+            let words = format!("etcdserver: no part of the snapshot was read for {patience:?}");
+            std::future::ready(late.is_ok().then(|| Err(Status::deadline_exceeded(words))))
+        });
+        Ok(Box::pin(ReceiverStream::new(stream).chain(late)))
     }
 }
 

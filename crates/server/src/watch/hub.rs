@@ -24,7 +24,9 @@ use tokio::time::Instant;
 use crate::context::Context;
 use crate::context::backend::Backend;
 use crate::context::caller::Caller;
-use crate::context::following::{Change, Command, Followed, Follower, Inbox, News, Outlet, Registration, Start, send};
+use crate::context::following::{
+    Change, Command, Followed, Follower, Inbox, News, Outlet, Overflow, Registration, Start, send,
+};
 use crate::watch::index::Index;
 
 /// Limit of a portion that is read from the store in one step, and told in one answer.
@@ -158,9 +160,7 @@ impl HubState {
             let is_told = |synced: &Synced| revision >= synced.min_revision;
             concerned.extend(self.synced.get(&registration).is_some_and(is_told).then_some(registration));
         });
-        for registration in concerned {
-            self.lag(registration, revision);
-        }
+        self.lag(concerned, revision);
     }
 
     fn on_event(&mut self, event: Arc<Event>, view: &View) {
@@ -189,28 +189,33 @@ impl HubState {
                 .or_insert_with(|| Outbox { outlet: follower.outlet.clone(), deliveries: Vec::new() });
             push(&mut outbox.deliveries, registration, Change { event: event.clone(), previous });
         });
-        for registration in lagging {
-            self.lag(registration, event.kv.mod_revision);
-        }
+        self.lag(lagging, event.kv.mod_revision);
     }
 
-    /// A follower reads by itself from its first event on that was not sent: from this revision, or from what waits to be sent.
-    fn lag(&mut self, registration: Registration, revision: i64) {
-        let Some(Synced { follower, .. }) = self.synced.get(&registration) else { return };
-        let (stream, overflow) = (follower.outlet.stream, follower.outlet.overflow.clone());
-        let mut from = revision;
-        if let Some(outbox) = self.outboxes.get_mut(&stream) {
-            let mut unsent = outbox.deliveries.extract_if(.., |(to, _)| *to == registration);
-            if let Some((_, changes)) = unsent.next() {
-                from = changes.first().map_or(revision, |first| first.event.kv.mod_revision);
-            }
-            unsent.for_each(drop);
-            if outbox.deliveries.is_empty() {
-                self.outboxes.remove(&stream);
-            }
+    /// Leaves followers to themselves. Each reads on from its first event that was not sent: that of this revision, or an earlier one that
+    /// waits to be sent. One pass for all of a stream, which may have a hundred thousand.
+    fn lag(&mut self, registrations: Vec<Registration>, revision: i64) {
+        let mut streams: BTreeMap<u64, (Arc<Overflow>, BTreeMap<Registration, i64>)> = BTreeMap::new();
+        for registration in registrations {
+            let Some(Synced { follower, .. }) = self.synced.get(&registration) else { continue };
+            let Outlet { stream, overflow, .. } = &follower.outlet;
+            let (_, lagging) = streams.entry(*stream).or_insert_with(|| (overflow.clone(), BTreeMap::new()));
+            lagging.insert(registration, revision);
         }
-        self.forget(registration);
-        overflow.park(|parked| parked.lagging.push((registration, from)));
+        for (stream, (overflow, mut lagging)) in streams {
+            if let Some(outbox) = self.outboxes.get_mut(&stream) {
+                outbox.deliveries.retain(|(to, changes)| {
+                    let Some(from) = lagging.get_mut(to) else { return true };
+                    *from = changes.first().map_or(*from, |first| first.event.kv.mod_revision.min(*from));
+                    false
+                });
+                if outbox.deliveries.is_empty() {
+                    self.outboxes.remove(&stream);
+                }
+            }
+            lagging.keys().for_each(|registration| self.forget(*registration));
+            overflow.park(|parked| parked.lagging.extend(lagging));
+        }
     }
 
     /// Sends the events that were read. A watcher whose queue is full lags from the first event that it did not get.

@@ -1,9 +1,11 @@
 //! Finds the followers that an event concerns: by single key, by prefix, and by any other range.
 //!
-//! A key finds its followers with one look-up, and one more per distinct length of a prefix that somebody follows; only
-//! ranges that are neither are tried one by one. So a thousand watches of other keys cost an event nothing.
+//! A key finds its followers with one look-up, and those of its prefixes by a walk down the ordered prefixes, with no more steps
+//! than the key has bytes; only ranges that are neither are tried one by one. So a thousand watches of other keys cost an event
+//! nothing. Followers of the same keys are an ordered set: that a stream with a hundred thousand of them ends is heard by nobody.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 
 use bytes::Bytes;
 use hustings_api::client::prefix_end;
@@ -11,15 +13,15 @@ use hustings_kv::KeyRange;
 
 use crate::context::following::Registration;
 
+type Followers = BTreeSet<Registration>;
+
 /// Followers by what they follow.
 #[derive(Default)]
 pub(crate) struct Index {
-    keys: HashMap<Bytes, Vec<Registration>>,
-    prefixes: HashMap<Bytes, Vec<Registration>>,
-    /// Number of prefixes of each length.
-    prefix_lengths: BTreeMap<usize, usize>,
+    keys: HashMap<Bytes, Followers>,
+    prefixes: BTreeMap<Bytes, Followers>,
     /// Ranges that are neither, each with its followers.
-    ranges: BTreeMap<(Bytes, Bytes), (KeyRange, Vec<Registration>)>,
+    ranges: BTreeMap<(Bytes, Bytes), (KeyRange, Followers)>,
 }
 
 enum Kind {
@@ -39,81 +41,58 @@ fn kind((key, end): &(Bytes, Bytes)) -> Kind {
 impl Index {
     /// Adds a follower of a key and an end, as requests write them.
     pub(crate) fn insert(&mut self, registration: Registration, bounds: &(Bytes, Bytes)) {
-        // Copies: a slice would keep the frame that it came in.
-        let key = Bytes::copy_from_slice(&bounds.0);
+        let (key, end) = bounds.clone();
         match kind(bounds) {
-            Kind::Key => self.keys.entry(key).or_default().push(registration),
-            Kind::Prefix => {
-                let length = key.len();
-                let followers = self.prefixes.entry(key).or_default();
-                if followers.is_empty() {
-                    *self.prefix_lengths.entry(length).or_default() += 1;
-                }
-                followers.push(registration);
-            }
+            Kind::Key => self.keys.entry(key).or_default().insert(registration),
+            Kind::Prefix => self.prefixes.entry(key).or_default().insert(registration),
             Kind::Range => {
-                let end = Bytes::copy_from_slice(&bounds.1);
-                let range = KeyRange::new(key.clone(), end.clone());
-                self.ranges.entry((key, end)).or_insert_with(|| (range, Vec::new())).1.push(registration);
+                let range = || KeyRange::new(key.clone(), end.clone());
+                self.ranges.entry(bounds.clone()).or_insert_with(|| (range(), Followers::new())).1.insert(registration)
             }
-        }
+        };
     }
 
     /// Removes what was inserted.
     pub(crate) fn remove(&mut self, registration: Registration, bounds: &(Bytes, Bytes)) {
+        let is_left = |followers: &mut Followers| {
+            followers.remove(&registration);
+            followers.is_empty()
+        };
         match kind(bounds) {
-            Kind::Key => {
-                remove_from(&mut self.keys, &bounds.0, registration);
+            Kind::Key if self.keys.get_mut(&bounds.0).is_some_and(is_left) => drop(self.keys.remove(&bounds.0)),
+            Kind::Prefix if self.prefixes.get_mut(&bounds.0).is_some_and(is_left) => {
+                drop(self.prefixes.remove(&bounds.0));
             }
-            Kind::Prefix => {
-                let length = bounds.0.len();
-                if remove_from(&mut self.prefixes, &bounds.0, registration)
-                    && let Some(count) = self.prefix_lengths.get_mut(&length)
-                {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.prefix_lengths.remove(&length);
-                    }
-                }
+            Kind::Range if self.ranges.get_mut(bounds).is_some_and(|(_, followers)| is_left(followers)) => {
+                drop(self.ranges.remove(bounds));
             }
-            Kind::Range => {
-                if let Some((_, followers)) = self.ranges.get_mut(bounds) {
-                    followers.retain(|follower| *follower != registration);
-                    if followers.is_empty() {
-                        self.ranges.remove(bounds);
-                    }
-                }
-            }
+            Kind::Key | Kind::Prefix | Kind::Range => {}
         }
     }
 
     /// Visits the followers of a key, each once.
     pub(crate) fn for_each(&self, key: &[u8], mut visit: impl FnMut(Registration)) {
-        let mut visit_all =
-            |followers: Option<&Vec<Registration>>| followers.into_iter().flatten().copied().for_each(&mut visit);
-        visit_all(self.keys.get(key));
-        for length in self.prefix_lengths.range(..=key.len()).map(|(length, _)| *length) {
-            visit_all(self.prefixes.get(&key[..length]));
+        let mut visit_all = |followers: &Followers| followers.iter().copied().for_each(&mut visit);
+        self.keys.get(key).into_iter().for_each(&mut visit_all);
+        // The prefixes of a key in descending order: each look finds one, or what is left of the key where none can be longer.
+        let mut bound = Bound::Included(key);
+        while let Some((prefix, followers)) = self.prefixes.range::<[u8], _>((Bound::Unbounded, bound)).next_back() {
+            let common = prefix.iter().zip(key).take_while(|(one, other)| one == other).count();
+            bound = match common == prefix.len() {
+                true => {
+                    visit_all(followers);
+                    Bound::Excluded(&key[..common])
+                }
+                false => Bound::Included(&key[..common]),
+            };
         }
-        for (range, followers) in self.ranges.values() {
+        // A range that begins behind the key does not hold it.
+        for (range, followers) in self.ranges.iter().take_while(|((start, _), _)| start[..] <= *key).map(|(_, it)| it) {
             if range.contains(key) {
-                visit_all(Some(followers));
+                visit_all(followers);
             }
         }
     }
-}
-
-/// Removes a follower; says whether it was the last one of its key.
-fn remove_from(map: &mut HashMap<Bytes, Vec<Registration>>, key: &Bytes, registration: Registration) -> bool {
-    let Some(followers) = map.get_mut(key) else { return false };
-    if let Some(place) = followers.iter().position(|follower| *follower == registration) {
-        followers.swap_remove(place);
-    }
-    let is_last = followers.is_empty();
-    if is_last {
-        map.remove(key);
-    }
-    is_last
 }
 
 #[cfg(test)]

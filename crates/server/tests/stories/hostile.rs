@@ -4,7 +4,10 @@
 
 use crate::support::{Mood, Served};
 use hustings_api::EtcdError;
-use hustings_api::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest, request_op};
+use hustings_api::etcdserverpb::{
+    LeaseGrantRequest, LeaseLeasesRequest, LeaseTimeToLiveRequest, PutRequest, RangeRequest, RequestOp,
+    SnapshotRequest, TxnRequest, request_op,
+};
 use hustings_server::ServerOptions;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -248,6 +251,74 @@ async fn large_answers_are_bounded_in_bytes() {
     let count = kv.range(RangeRequest { count_only: true, ..all }).await.unwrap().into_inner().count;
     assert_eq!(count, 7_000);
     assert_eq!(held(&served).await, 0);
+}
+
+/// Goal: answers about leases stand in the budget as those about keys do.
+#[tokio::test]
+async fn answers_about_leases_are_bounded_in_bytes() {
+    let served = Served::start_with(ServerOptions { memory_limit_bytes: 1 << 20, ..ServerOptions::default() }).await;
+    let mut lease = served.client().await.lease();
+    lease.lease_grant(LeaseGrantRequest { id: 7, ttl: 60 }).await.unwrap();
+    for number in 0..10_000 {
+        let put = hustings_kv::Put { key: format!("k{number:099}").into(), lease: 7, ..Default::default() };
+        served.double.apply_now(&hustings_kv::Command::Put(put));
+    }
+    let refused = lease.lease_time_to_live(LeaseTimeToLiveRequest { id: 7, keys: true }).await.unwrap_err();
+    assert_eq!(EtcdError::of(&refused), Some(EtcdError::TooManyRequests));
+    let told = lease.lease_time_to_live(LeaseTimeToLiveRequest { id: 7, keys: false }).await.unwrap().into_inner();
+    assert_eq!((told.granted_ttl, told.keys.len()), (60, 0));
+    for id in 1_000..41_000 {
+        served.double.apply_now(&hustings_kv::Command::LeaseGrant(hustings_kv::LeaseGrant { id, ttl: 60 }));
+    }
+    let refused = lease.lease_leases(LeaseLeasesRequest {}).await.unwrap_err();
+    assert_eq!(EtcdError::of(&refused), Some(EtcdError::TooManyRequests));
+    assert_eq!(held(&served).await, 0);
+}
+
+/// Goal: whoever asks for snapshots and does not read them keeps nobody else from a backup. Method: as many as are streamed at a time, none
+/// of them read, and one more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_a_snapshot_that_takes_nothing_is_given_up() {
+    let options = ServerOptions { part_timeout: Duration::from_secs(5), ..ServerOptions::default() };
+    let served = Served::start_with(options).await;
+    for number in 0..40 {
+        let (key, value) = (format!("k{number:05}").into(), vec![b'v'; 1 << 20].into());
+        served.double.apply_now(&hustings_kv::Command::Put(hustings_kv::Put { key, value, ..Default::default() }));
+    }
+    // Each by a connection of its own: what is not read fills the window of all that share it.
+    let ask = async || {
+        let client = served.client().await;
+        client.maintenance().snapshot(SnapshotRequest {}).await.map(tonic::Response::into_inner)
+    };
+    let mut idle = Vec::new();
+    for _ in 0..4 {
+        idle.push(ask().await.unwrap());
+    }
+    assert_eq!(EtcdError::of(&ask().await.unwrap_err()), Some(EtcdError::TooManyRequests));
+    let served_again = async {
+        loop {
+            match ask().await {
+                Ok(stream) => break stream,
+                Err(status) => assert_eq!(EtcdError::of(&status), Some(EtcdError::TooManyRequests)),
+            }
+        }
+    };
+    let mut whole = tokio::time::timeout(Duration::from_secs(30), served_again).await.expect("a turn comes");
+    let mut last = None;
+    let reading = async {
+        while let Some(part) = whole.message().await.unwrap() {
+            last = Some(part.remaining_bytes);
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), reading).await.expect("it ends");
+    assert_eq!(last, Some(0), "it is read to its end");
+    let given_up = loop {
+        match idle[0].message().await {
+            Ok(part) => assert!(part.is_some(), "it does not end as if it were whole"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(given_up.code(), tonic::Code::DeadlineExceeded, "{given_up}");
 }
 
 /// Goal: a transaction whose ranges would answer more than the budget is refused before it is done.

@@ -280,3 +280,61 @@ async fn streams_end_for_want_of_a_leader_and_at_a_stop() {
     served.stop().await;
     assert_eq!(EtcdError::of(&patient.responses.message().await.unwrap_err()), Some(EtcdError::Stopped));
 }
+
+/// Goal: the keys of watchers stand in the budget, however many a stream makes. Method: keys of 100 KB, until the budget is full.
+#[tokio::test]
+async fn the_keys_of_watchers_stand_in_the_budget() {
+    let served = Served::start_with(ServerOptions { memory_limit_bytes: 8 << 20, ..ServerOptions::default() }).await;
+    let mut watching = Watching::open(&served).await;
+    let mut made = 0;
+    let refused = loop {
+        let large = key(&format!("{made:05}{}", "k".repeat(100_000)));
+        watching.ask(RequestUnion::CreateRequest(large)).await;
+        match watching.responses.message().await {
+            Ok(answer) => match answer.expect("the stream goes on") {
+                answer if answer.canceled => break answer.cancel_reason,
+                _ => made += 1,
+            },
+            // What is on its way stands in the budget as well.
+            Err(status) => break status.message().to_owned(),
+        }
+        assert!(made < 100, "nothing is refused");
+    };
+    assert!((60..84).contains(&made), "{made} of 100 KB within 8 MiB");
+    assert_eq!(refused, EtcdError::TooManyRequests.message());
+    drop(watching);
+    let again = async {
+        loop {
+            let mut other = Watching::open(&served).await;
+            other.ask(RequestUnion::CreateRequest(key(&"k".repeat(100_000)))).await;
+            if other.responses.message().await.is_ok_and(|answer| answer.is_some_and(|answer| !answer.canceled)) {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), again).await.expect("what one stream held is another's");
+}
+
+/// Goal: followers of the same keys leave together without a trace, and others hear on. Method: of many on one stream each second one is
+/// cancelled, then the stream ends.
+#[tokio::test]
+async fn many_followers_of_the_same_keys_come_and_go() {
+    let served = Served::start().await;
+    let mut other = Watching::open(&served).await;
+    other.create(prefix("a")).await;
+    let mut many = Watching::open(&served).await;
+    for number in 0..200 {
+        let range = WatchCreateRequest { range_end: "az".into(), ..key("a") };
+        many.create(if number % 2 == 0 { prefix("a") } else { range }).await;
+    }
+    for watch_id in (0..200).filter(|id| id % 4 < 2) {
+        many.ask(RequestUnion::CancelRequest(WatchCancelRequest { watch_id })).await;
+        assert!(many.next().await.canceled);
+    }
+    put(&served, "ab", "1").await;
+    assert_eq!(many.events(100).await.len(), 100, "each that is left hears it once");
+    drop(many);
+    assert_eq!(other.events(1).await, [("ab".to_owned(), 2, true)]);
+    put(&served, "ac", "2").await;
+    assert_eq!(other.events(1).await, [("ac".to_owned(), 3, true)]);
+}
