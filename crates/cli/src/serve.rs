@@ -15,15 +15,20 @@ use hustings_server::{Port, Server, ServerOptions};
 use hustings_tls::{Acceptor, Connector};
 use hustings_wal::WalError;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Names the socket at which `hustings up` takes orders from the dashboards of its members.
 pub(crate) const WORKBENCH: &str = "HUSTINGS_WORKBENCH";
+
+/// Time in which the answers of a member that was removed go out.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// Divisor of the memory limit: the log may take this part of it before a snapshot is cut, however large that is.
 const LOG_PART_OF_MEMORY_LIMIT: u64 = 6;
@@ -330,14 +335,13 @@ fn check_urls(plan: &Plan) -> Result<()> {
     )
 }
 
-/// This member as its directory knows it, where it is told a wildcard only: a restart tells nobody worse than was known.
+/// This member as it describes itself to others, on a directory that it has begun. The URLs that it was founded with are no news: others
+/// may know better ones since (`member update`). A member that joined leaves its URLs to `member update`, and nobody tells a wildcard.
 fn as_known(plan: &Plan, founding: &Membership, me: NodeId) -> Member {
-    let known = founding.members.get(&me).map(|founder| founder.peer_urls.clone()).unwrap_or_default();
-    let is_worse = plan.member.peer_urls.iter().any(|url| is_wildcard(url)) && !known.is_empty();
-    match is_worse {
-        true => Member { peer_urls: known, ..plan.member.clone() },
-        false => plan.member.clone(),
-    }
+    let is_wild = plan.advertised.iter().any(|url| is_wildcard(url));
+    let is_news = |founder: &Member| !is_wild && !are_same(&plan.advertised, &founder.peer_urls);
+    let peer_urls = if founding.members.get(&me).is_some_and(is_news) { plan.advertised.clone() } else { Vec::new() };
+    Member { peer_urls, ..plan.member.clone() }
 }
 
 /// Tells systemd, or another owner of `NOTIFY_SOCKET`, once there is a leader: as etcd does, whose unit has `Type=notify`.
@@ -450,20 +454,33 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     // As etcd ends: nothing failed, and a supervisor must not start it again.
     config.on_removed = Arc::new(|why| {
         tracing::warn!("ending: {why}");
-        logging::finish();
         logging::say(format_args!("{why}"));
-        std::process::exit(0);
+        // Whoever asked this member for its own removal is to hear of it; etcd waits a second.
+        let end = || {
+            std::thread::sleep(LAST_ANSWERS);
+            logging::finish();
+            std::process::exit(0);
+        };
+        if std::thread::Builder::new().spawn(end).is_err() {
+            std::process::exit(0);
+        }
     });
     Ok(config)
 }
 
-/// Derives the cluster's id: equal for all founders, however each of them was given the addresses.
+/// Derives the cluster's id from what all founders were given: the token, the names and the peer URLs, in whatever order. Clusters at
+/// other addresses are other clusters, as at etcd.
 pub(crate) fn cluster_id_of(token: &str, founding: &Membership) -> ClusterId {
     let mut hash = Sha256::new();
     hash.update(token.as_bytes());
     for member in founding.members.values() {
         hash.update([0]);
         hash.update(member.name.as_bytes());
+        let urls: BTreeSet<String> = member.peer_urls.iter().map(|url| url.to_lowercase()).collect();
+        for url in urls {
+            hash.update([1]);
+            hash.update(url.as_bytes());
+        }
     }
     let digest = hash.finalize();
     let mut first = [0; 8];

@@ -201,10 +201,11 @@ impl Membership {
         }
     }
 
-    /// The name of a member, or its id when it has none.
+    /// The name of a member, or its id when it has none: as no name can be read where others have names, for `n2` may be one of them.
     pub fn name_of(&self, id: NodeId) -> String {
         match self.members.get(&id) {
             Some(member) if !member.name.is_empty() => member.name.clone(),
+            _ if self.members.values().any(|member| !member.name.is_empty()) => format!("(id {:x})", id.0),
             _ => id.to_string(),
         }
     }

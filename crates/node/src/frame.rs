@@ -74,12 +74,14 @@ pub(crate) struct Refusal {
     pub(crate) is_removed: bool,
     /// The node's directory lacks what it has acknowledged: it must not go on with it.
     pub(crate) is_rolled_back: bool,
+    /// The cluster knows the node with another directory: it can be one that was founded anew beside a cluster that lives.
+    pub(crate) is_of_another_directory: bool,
 }
 
 impl Refusal {
     /// One that may pass.
     pub(crate) fn because(why: String) -> Refusal {
-        Refusal { why, is_removed: false, is_rolled_back: false }
+        Refusal { why, is_removed: false, is_rolled_back: false, is_of_another_directory: false }
     }
 
     /// The one that cannot pass.
@@ -92,6 +94,11 @@ impl Refusal {
     /// Nor can this one.
     pub(crate) fn of_rolled_back(why: String) -> Refusal {
         Refusal { is_rolled_back: true, ..Refusal::because(why) }
+    }
+
+    /// The one that cannot pass where the node is the only voter that it knows.
+    pub(crate) fn of_another_directory(why: String) -> Refusal {
+        Refusal { is_of_another_directory: true, ..Refusal::because(why) }
     }
 }
 
@@ -277,6 +284,8 @@ struct GreetingShape {
     durable: u64,
     #[prost(bool, tag = "23")]
     is_rolled_back: bool,
+    #[prost(bool, tag = "24")]
+    is_of_another_directory: bool,
 }
 
 impl Greeting {
@@ -317,8 +326,8 @@ impl Greeting {
                 membership: membership.to_bytes(),
                 ..empty
             },
-            Greeting::Refusal(Refusal { why, is_removed, is_rolled_back }) => {
-                GreetingShape { kind: 3, text: why, is_removed, is_rolled_back, ..empty }
+            Greeting::Refusal(Refusal { why, is_removed, is_rolled_back, is_of_another_directory }) => {
+                GreetingShape { kind: 3, text: why, is_removed, is_rolled_back, is_of_another_directory, ..empty }
             }
             Greeting::Challenge(Challenge { nonce, proof }) => GreetingShape { kind: 4, nonce, proof, ..empty },
             Greeting::Proof(proof) => GreetingShape { kind: 5, proof, ..empty },
@@ -371,6 +380,7 @@ impl Greeting {
                 why: shape.text,
                 is_removed: shape.is_removed,
                 is_rolled_back: shape.is_rolled_back,
+                is_of_another_directory: shape.is_of_another_directory,
             }),
             4 => Greeting::Challenge(Challenge { nonce: shape.nonce, proof: shape.proof }),
             5 => Greeting::Proof(shape.proof),
@@ -388,23 +398,32 @@ impl Greeting {
         buffer: &mut BytesMut,
     ) -> Result<(Greeting, Bytes), LinkError> {
         loop {
-            let seen = buffer.len().min(MAGIC.len());
-            if buffer[..seen] != MAGIC[..seen] {
-                let shown: Vec<u8> = buffer.iter().copied().take(8).collect();
-                return Err(LinkError::Stranger(format!("it began with {:?}", Bytes::from(shown))));
-            }
-            if buffer.len() > MAGIC.len() {
-                let mut rest = buffer.split_off(MAGIC.len());
-                if let Some(frame) = take_frame(&mut rest, HELLO_BYTES_MAX)? {
-                    *buffer = rest;
-                    return Ok((Greeting::decode(frame.clone())?, frame));
-                }
-                buffer.unsplit(rest);
+            if let Some(greeting) = Greeting::take(buffer)? {
+                return Ok(greeting);
             }
             if stream.read_buf(buffer).await? == 0 {
                 return Err(LinkError::Closed);
             }
         }
+    }
+
+    /// Takes magic and frame from what has arrived; `None` while they are not whole.
+    pub(crate) fn take(buffer: &mut BytesMut) -> Result<Option<(Greeting, Bytes)>, LinkError> {
+        let seen = buffer.len().min(MAGIC.len());
+        if buffer[..seen] != MAGIC[..seen] {
+            let shown: Vec<u8> = buffer.iter().copied().take(8).collect();
+            return Err(LinkError::Stranger(format!("it began with {:?}", Bytes::from(shown))));
+        }
+        if buffer.len() <= MAGIC.len() {
+            return Ok(None);
+        }
+        let mut rest = buffer.split_off(MAGIC.len());
+        if let Some(frame) = take_frame(&mut rest, HELLO_BYTES_MAX)? {
+            *buffer = rest;
+            return Ok(Some((Greeting::decode(frame.clone())?, frame)));
+        }
+        buffer.unsplit(rest);
+        Ok(None)
     }
 }
 

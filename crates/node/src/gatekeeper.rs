@@ -180,12 +180,21 @@ impl Gatekeeper {
             .map(|why| Refusal::because(format!("{} refuses {}: {why}", self.own_name(), self.called(hello))))
     }
 
+    /// Instruction for a member with another directory; where all others were restored again, it is this member that was left out.
+    fn anew_or_left_out(&self, stranger: NodeId) -> String {
+        let me = self.own_name();
+        format!(
+            "{}; but if the others were all restored again, {me} is what was left out: restore it as they were",
+            anew(stranger)
+        )
+    }
+
     fn refusal_of_identity(&self, hello: &Hello) -> Option<Refusal> {
         let Hello { cluster_id, from, to, boots, member, .. } = hello;
         let who = self.called(hello);
         if *cluster_id != self.cluster_id {
             return Some(Refusal::because(format!(
-                "this is cluster {} and {who} belongs to {cluster_id}: check its --initial-cluster and --initial-cluster-token, or its data directory",
+                "this is cluster {} and {who} belongs to {cluster_id}: check its --initial-cluster (names and URLs, as all others have them) and --initial-cluster-token; they count where a data directory begins, so move one aside that began with others",
                 self.cluster_id
             )));
         }
@@ -207,16 +216,16 @@ impl Gatekeeper {
             && member.incarnation.map_or(self.has_not_started(*from), |theirs| theirs != known)
         {
             // The known one may be a token that nobody has used yet: it is not told.
-            return Some(Refusal::because(match self.has_not_started(*from) {
-                true => format!(
+            return Some(match self.has_not_started(*from) {
+                true => Refusal::because(format!(
                     "{who} was added with a join token, and this is not it: give the --join-token that `member add` printed"
-                ),
-                false => format!(
+                )),
+                false => Refusal::of_another_directory(format!(
                     "{} says: the data directory of {who} is not the one that the cluster knows: was it deleted? Its promises are lost, so it may not vote; {}",
                     self.own_name(),
-                    anew(*from)
-                ),
-            }));
+                    self.anew_or_left_out(*from)
+                )),
+            });
         }
         if let Some((incarnation, _)) = self.seen.get(from)
             && *incarnation != member.incarnation
@@ -224,7 +233,7 @@ impl Gatekeeper {
             return Some(Refusal::because(format!(
                 "{} says: {who} was seen here with another data directory: was it deleted? Its promises are lost, so it may not vote; {}",
                 self.own_name(),
-                anew(*from)
+                self.anew_or_left_out(*from)
             )));
         }
         if let Some(refusal) = self.refusal_of_rolled_back(hello) {
@@ -286,6 +295,20 @@ impl Gatekeeper {
 
     pub(crate) fn hello_to(&self, peer: NodeId) -> Hello {
         Hello { to: peer, nonce: secret::nonce(), ..self.hello.clone() }
+    }
+
+    /// The greeting of a member that asks who the others are: with the URLs that it tells or, where it tells none, those that are known.
+    pub(crate) fn hello_to_strangers(&self) -> Hello {
+        let mut hello = self.hello.clone();
+        if hello.member.peer_urls.is_empty() {
+            hello.member.peer_urls = self.addresses_of(self.me);
+        }
+        hello
+    }
+
+    /// Whether this member is the only voter that its log knows.
+    pub(crate) fn is_the_only_voter(&self) -> bool {
+        self.membership.all_voters().all(|voter| voter == self.me)
     }
 
     /// Answers a node that was added and asks who it is.

@@ -333,6 +333,13 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 }
             }
             Arrival::RolledBack { why } => self.on_rolled_back(&why),
+            // One of several voters cannot lead, and waits. The only voter leads, beside the cluster that lives.
+            Arrival::AnotherDirectory { why } if self.wiring.gatekeeper.borrow().is_the_only_voter() => {
+                self.on_rolled_back(&format!(
+                    "{why}. This directory was begun as a cluster of one, beside the one that lives: what was written into it since is in it alone (`hustings recover` makes a cluster of it), and it serves no more"
+                ));
+            }
+            Arrival::AnotherDirectory { .. } => {}
             Arrival::Removed { why } => {
                 // The peers know better than this node's log: it is out, and says so to whoever runs it.
                 (self.wiring.on_removed)(&why);

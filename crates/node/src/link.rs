@@ -14,7 +14,7 @@
 use crate::counters::{Counters, PeerCounters};
 use crate::discovery::discover;
 use crate::door::{Answered, Caller, Door};
-use crate::frame::{Greeting, Hello, LinkError, put_frame, take_frame};
+use crate::frame::{Greeting, Hello, LinkError, MAGIC, Refusal, put_frame, take_frame};
 use crate::gatekeeper::{Answer, Gatekeeper};
 use crate::handshake::say;
 use crate::peer_stream::{PeerStream, Reading, Writing};
@@ -29,9 +29,13 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
+
+/// Time in which a node is told that it is refused.
+const REFUSAL_MAX: Duration = Duration::from_secs(1);
 
 /// The pause after a failed dial grows from the first to the second.
 const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
@@ -70,6 +74,8 @@ pub(crate) enum Arrival<M> {
     Removed { why: String },
     /// A peer says that this node's directory lacks what it has acknowledged.
     RolledBack { why: String },
+    /// A peer says that the cluster knows this node with another directory.
+    AnotherDirectory { why: String },
 }
 
 /// Bytes on their way to a peer.
@@ -299,7 +305,14 @@ impl<M: Wire + 'static> Links<M> {
             Greeting::Refusal(refusal) => Err(LinkError::Stranger(format!("refused: {refusal}"))),
             _ => {
                 self.door.trust(from.ip());
-                self.clone().run(stream, buffer, hello).await
+                let ended = self.clone().run(stream, buffer, hello).await;
+                // Without a secret anybody could dial and say so.
+                if let Err(LinkError::Refused(Refusal { is_of_another_directory: true, why, .. })) = &ended
+                    && self.door.secret.is_some()
+                {
+                    let _ = self.arrivals.send(Arrival::AnotherDirectory { why: why.clone() }).await;
+                }
+                ended
             }
         }
     }
@@ -327,7 +340,7 @@ impl<M: Wire + 'static> Links<M> {
         spawn_local(async move {
             let (urls, hello) = {
                 let gatekeeper = links.gatekeeper.borrow();
-                (gatekeeper.known_urls(), gatekeeper.hello.clone())
+                (gatekeeper.known_urls(), gatekeeper.hello_to_strangers())
             };
             let (secret, tls) = (links.door.secret.clone(), links.door.tls.connector.clone());
             let asking = async move {
@@ -397,6 +410,10 @@ impl<M: Wire + 'static> Links<M> {
                         if refusal.is_rolled_back {
                             let _ = self.arrivals.send(Arrival::RolledBack { why: refusal.why.clone() }).await;
                         }
+                        // Without a secret anybody could answer so.
+                        if refusal.is_of_another_directory && self.door.secret.is_some() {
+                            let _ = self.arrivals.send(Arrival::AnotherDirectory { why: refusal.why.clone() }).await;
+                        }
                         last_refusal = refusal.why;
                     }
                     Err(LinkError::Unwelcome(refusal)) if refusal.why != last_refusal => {
@@ -421,7 +438,7 @@ impl<M: Wire + 'static> Links<M> {
     async fn dial_once(self: Rc<Self>, peer: NodeId, url: &str) -> Result<(), LinkError> {
         let hello = self.gatekeeper.borrow().hello_to(peer);
         let Answered { stream, buffer, greeting, shown } = self.door.dial(url.to_owned(), hello).await?;
-        let stream = stream.unpack()?;
+        let mut stream = stream.unpack()?;
         match greeting {
             Greeting::Hello(hello) if hello.from == peer => {
                 if self.is_connected(peer) && self.gatekeeper.borrow().me > peer {
@@ -433,7 +450,11 @@ impl<M: Wire + 'static> Links<M> {
                     self.probe(peer);
                 }
                 match admission.refusal() {
-                    Some(refusal) => Err(LinkError::Unwelcome(refusal)),
+                    Some(refusal) => {
+                        // It took this node for a peer, and is told why it is not taken for one. It need not hear it.
+                        let _ = tokio::time::timeout(REFUSAL_MAX, tell_and_hear_out(&mut stream, &refusal)).await;
+                        Err(LinkError::Unwelcome(refusal))
+                    }
                     None => {
                         self.dialled_at.borrow_mut().insert(peer, Instant::now());
                         self.run(stream, buffer, hello).await
@@ -469,7 +490,10 @@ impl<M: Wire + 'static> Links<M> {
         self.gatekeeper.borrow_mut().disconnect(peer, session);
         let why = result.as_ref().err().map_or_else(|| "the connection ended".to_owned(), LinkError::to_string);
         if !self.is_connected(peer) {
-            outbox.of_peer.reach.set(Reach::Away(why.clone()));
+            outbox.of_peer.reach.set(match &result {
+                Err(LinkError::Refused(refusal)) => Reach::RefusesThis(refusal.why.clone()),
+                _ => Reach::Away(why.clone()),
+            });
         }
         // Nobody hears this when the loop has ended, and nobody needs to.
         let _ = self.arrivals.send(Arrival::Down { peer, session, why }).await;
@@ -485,7 +509,15 @@ impl<M: Wire + 'static> Links<M> {
     ) -> Result<(), LinkError> {
         let of_peer = self.counters.of_peer(peer);
         loop {
-            while let Some(frame) = take_frame(&mut buffer, self.frame_bytes_max)? {
+            // No frame begins so: its length would be beyond all bounds. It is the dialler, which does not take this node for a peer.
+            let is_greeting = buffer.starts_with(MAGIC);
+            if is_greeting && let Some((greeting, _)) = Greeting::take(&mut buffer)? {
+                return match greeting {
+                    Greeting::Refusal(refusal) => Err(LinkError::Refused(refusal)),
+                    _ => Err(LinkError::Stranger("it greeted twice".into())),
+                };
+            }
+            while !is_greeting && let Some(frame) = take_frame(&mut buffer, self.frame_bytes_max)? {
                 let message = ReplicaMessage::decode(frame)?;
                 if self.arrivals.send(Arrival::Message { peer, session, message }).await.is_err() {
                     return Ok(());
@@ -505,6 +537,17 @@ impl<M: Wire + 'static> Links<M> {
             Counters::add(&of_peer.bytes_received, read as u64);
         }
     }
+}
+
+/// Tells why a node is refused, and reads what it says until it hangs up: a connection that is dropped with unread bytes loses the words.
+async fn tell_and_hear_out(stream: &mut PeerStream, refusal: &Refusal) -> Result<(), LinkError> {
+    say(stream, &Greeting::Refusal(refusal.clone())).await?;
+    stream.shutdown().await?;
+    let mut unread = BytesMut::new();
+    while stream.read_buf(&mut unread).await? > 0 {
+        unread.clear();
+    }
+    Ok(())
 }
 
 /// Whether `peer` dials while this node, which has the smaller id, dials it or has just done so.

@@ -18,7 +18,11 @@ const SAMPLES: usize = 2;
 const BYTES_MAX: usize = 600;
 
 /// Fields that a later generation added to a format, with the value that bytes without them stand for.
-const ADDED: [(&str, &str); 2] = [("blazingmq-messages", ", asks: true"), ("paxos-messages", ", asks: true")];
+const ADDED: [(&str, &str); 3] = [
+    ("blazingmq-messages", ", asks: true"),
+    ("paxos-messages", ", asks: true"),
+    ("greetings", ", is_of_another_directory: false"),
+];
 
 /// The folder of all generations.
 pub fn folder() -> PathBuf {

@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) peer_listen: Vec<SocketAddr>,
     pub(crate) tls: TlsPlan,
     pub(crate) founders: Vec<Member>,
+    /// The peer URLs that it was given to tell, and not those that follow from other settings.
+    pub(crate) advertised: Vec<String>,
     pub(crate) is_joining: bool,
     /// The members but this one are gone: it goes on as a new cluster.
     pub(crate) is_forced: bool,
@@ -174,6 +176,7 @@ impl Settings {
             client_listen: self.addresses("listen-client-urls")?,
             peer_listen: self.addresses("listen-peer-urls")?.into_iter().map(|(address, _)| address).collect(),
             founders,
+            advertised: self.urls("initial-advertise-peer-urls")?,
             is_joining,
             is_forced: self.switch("force-new-cluster")?,
             token: self.text("initial-cluster-token").to_string(),

@@ -62,7 +62,11 @@ pub(super) const SETTINGS: &[Setting] = &[
         "",
         "File with what all members know and strangers do not; without it whoever reaches the peer port may pretend to be a member",
     ),
-    setting("initial-cluster-token", "hustings-cluster", "Tells clusters with equal member names apart"),
+    setting(
+        "initial-cluster-token",
+        "hustings-cluster",
+        "Tells clusters with equal names and peer URLs of members apart",
+    ),
     of_kind(
         Kind::Switch,
         "force-new-cluster",

@@ -169,10 +169,25 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         }
     }
 
+    /// Peer URLs that stand there already are no news, in whatever role this node sees it: what an operator changes afterwards must not be
+    /// undone by the word of a member's present life once this node leads.
+    fn see_who_is_introduced(&mut self) {
+        let members = &self.replica.membership().members;
+        let stands = |id: NodeId, said: &Member| {
+            members.get(&id).is_some_and(|known| said.peer_urls.is_empty() || known.peer_urls == said.peer_urls)
+        };
+        for (id, link) in &mut self.links {
+            link.is_introduced |= stands(*id, &link.hello.member);
+        }
+        let own = self.wiring.gatekeeper.borrow().hello.clone();
+        self.describing.is_own_introduced |= stands(own.from, &own.member);
+    }
+
     /// The leader keeps names, client addresses and storage incarnations in the membership true: a member says them when
     /// its link comes up; they are committed like any change, so that every node knows a wiped disk when it sees one.
     pub(super) fn reconcile(&mut self) {
         self.describing.due_at = None;
+        self.see_who_is_introduced();
         if self.replica.role() != Role::Leader || self.describing.is_under_way {
             return;
         }

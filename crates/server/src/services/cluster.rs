@@ -17,6 +17,7 @@ use hustings_core::quorum::may_be_witnesses;
 use hustings_core::{ApplyVersion, Change, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Refusal};
 use hustings_kv::Need;
 use hustings_node::RequestError;
+use hustings_node::reach::Reach;
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 
@@ -101,6 +102,7 @@ impl<B: Backend> Cluster for Services<B> {
         let membership = self.membership(&caller, Need::Root).await?;
         find(&membership, id)?;
         check_started_without(&membership, id)?;
+        check_heard_without(&membership, id, |voter| self.hears(voter))?;
         let membership = self.change(&caller, MembershipChange::of([Change::Remove(id)])).await?;
         let header = self.header_of_members();
         Ok(answer_about(&membership, pb::MemberRemoveResponse { header, members: members(&membership) }))
@@ -175,6 +177,12 @@ impl<B: Backend> Context<B> {
     async fn membership(&self, caller: &Caller, need: Need<'_>) -> Result<Arc<Membership>, Status> {
         self.read(caller, need).await?;
         Ok(self.node_status().membership)
+    }
+
+    /// Whether this member hears that one; where no node runs, nobody knows better.
+    fn hears(&self, member: NodeId) -> bool {
+        let counters = self.metrics.node.get().filter(|_| member.0 != self.member_id);
+        counters.is_none_or(|counters| counters.reach_of(member).0 == Reach::Reachable)
     }
 
     async fn add(&self, caller: &Caller, member: Member) -> Result<(NodeId, Arc<Membership>), Status> {
@@ -275,6 +283,19 @@ fn check_started_without(membership: &Membership, id: NodeId) -> Result<(), Stat
     match left.iter().filter(is_started).count() > left.len() / 2 {
         true => Ok(()),
         false => Err(EtcdError::MemberNotEnoughStarted.into()),
+    }
+}
+
+/// Refuses to remove a voter that is heard where those left that are heard would be fewer than a quorum: the one to remove, or to start, is
+/// one of those that are not. Source: etcd 3.5, `mayRemoveMember`.
+fn check_heard_without(membership: &Membership, id: NodeId, is_heard: impl Fn(NodeId) -> bool) -> Result<(), Status> {
+    if membership.is_learner(id) || !is_heard(id) {
+        return Ok(());
+    }
+    let left: Vec<NodeId> = membership.voters.iter().copied().filter(|voter| *voter != id).collect();
+    match left.iter().filter(|voter| is_heard(**voter)).count() > left.len() / 2 {
+        true => Ok(()),
+        false => Err(EtcdError::Unhealthy.into()),
     }
 }
 
