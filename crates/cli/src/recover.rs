@@ -29,7 +29,7 @@ use crate::snapshots::bump_argument;
 use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use gather::Gathered;
-use hustings_core::{NodeId, StateMachine};
+use hustings_core::{Membership, NodeId, StateMachine};
 use hustings_kv::KvStore;
 use hustings_wal::{Survey, WalError};
 use living::Asked;
@@ -258,8 +258,18 @@ fn check(remains: &[Remains]) -> Result<()> {
 /// Name of a directory's member, as far as the directory knows it.
 fn name_of(survey: &Survey) -> String {
     let id = survey.peek.identity.node;
-    let snapshot = survey.durable.snapshot.as_ref().map(|reference| reference.membership.name_of(id));
-    snapshot.filter(|name| *name != id.to_string()).unwrap_or_else(|| survey.peek.founding.name_of(id))
+    let snapshot = survey.durable.snapshot.as_ref().and_then(|reference| known_name(&reference.membership, id));
+    snapshot.or_else(|| known_name(&survey.peek.founding, id)).unwrap_or_else(|| unnamed(id))
+}
+
+/// A member whose name is not known: as no name is written, for `n4` may be another's.
+pub(crate) fn unnamed(NodeId(id): NodeId) -> String {
+    format!("(id {id:x})")
+}
+
+/// Name of a member where it has one.
+pub(crate) fn known_name(membership: &Membership, id: NodeId) -> Option<String> {
+    membership.members.get(&id).map(|member| member.name.clone()).filter(|name| !name.is_empty())
 }
 
 /// The members that `--lost` names, by id.

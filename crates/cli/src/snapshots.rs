@@ -2,8 +2,8 @@
 //!
 //! The file was written by `hustings snapshot save` or `etcdctl snapshot save`, of a cluster of Hustings or of etcd. Every
 //! member of the new cluster restores from the same file with the same `--initial-cluster`, then runs `hustings serve`: all
-//! begin with one history, which is the snapshot. The new cluster's id is drawn from its token, its members' names and the
-//! file, so that members of the old one, and of a restoration from another file, are strangers to it.
+//! begin with one history, which is the snapshot. The new cluster's id is drawn from its token, its members' names and URLs, the
+//! file and the revision: members of the old one, and of a restoration from another file or with another bump, are strangers to it.
 //!
 //! Changes between the snapshot and the loss of the old cluster are unknown to the new one. So terms and revisions do not go
 //! on where the snapshot was made but far above ([`TERMS_BUMPED`], `--bump-revision`): no fencing token falls, no lock's
@@ -44,9 +44,15 @@ const TERMS_BUMPED_LESS: u64 = 1 << 24;
 /// second.
 pub(crate) const REVISIONS_BUMPED: u64 = 1_000_000_000;
 
-/// The term that a new cluster begins with, above all of the old one's.
-pub(crate) fn raised(Term(term): Term) -> Term {
-    Term(term + if term < TERMS_PLENTY { TERMS_BUMPED } else { TERMS_BUMPED_LESS })
+/// Least distance between the terms of two beginnings of which one has twice the other's bump: 64 ballots where a term packs them.
+const TERMS_APART_MIN: u64 = 1 << 22;
+
+/// The term that a new cluster begins with: above all terms of the old one, and above those of an earlier beginning whose `bump` was at
+/// most half as large.
+pub(crate) fn raised(Term(term): Term, bump: u64) -> Term {
+    let distance = if term < TERMS_PLENTY { TERMS_BUMPED } else { TERMS_BUMPED_LESS };
+    let doublings = u64::from(u64::BITS - bump.leading_zeros());
+    Term(term + distance + doublings * (distance / u64::from(u64::BITS)).max(TERMS_APART_MIN))
 }
 
 /// The flag `--bump-revision`.
@@ -164,14 +170,16 @@ fn restore(matches: &ArgMatches) -> Result<()> {
     let bump = *matches.get_one::<u64>("bump-revision").expect("it has a default");
     snapshot.store.bump_revision(bump).with_context(|| format!("give a smaller --bump-revision than {bump}"))?;
     let digest_text: String = snapshot.digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let cluster_id = cluster_id_of(&format!("{} restored from {digest_text}", plan.token), &founding);
+    // A beginning at another revision is another cluster: members of the one are strangers to the other.
+    let revision = snapshot.store.view().revision();
+    let cluster_id = cluster_id_of(&format!("{} restored from {digest_text} at {revision}", plan.token), &founding);
     let identity = Identity { cluster_id, node: me, protocol: plan.identity.clone() };
     let lsn = Lsn::new(snapshot.term.max(1), snapshot.index.max(1));
     let beginning = Beginning {
         identity: &identity,
         founding,
         lsn,
-        term: raised(lsn.term),
+        term: raised(lsn.term, bump),
         version: ApplyVersion::FIRST,
         view: snapshot.store.freeze(),
     };
@@ -197,7 +205,7 @@ fn report(matches: &ArgMatches, data_dir: &Path, identity: &Identity, name: &str
     println!("restored {name} of cluster {cluster} at revision {revision} into {}", data_dir.display());
     println!("restore every other member from the same file, then `hustings serve` each with the same flags");
     println!(
-        "another restoration of this file must begin above this one: --bump-revision {}, and another --initial-cluster-token",
+        "another restoration of this file must begin above this one: --bump-revision {}",
         bump.saturating_mul(2).max(1)
     );
 }
@@ -313,12 +321,24 @@ mod tests {
 
     #[test]
     fn terms_are_raised_again_and_again_and_newcomers_still_follow() {
-        let mut term = Term(1);
-        for _ in 0..1000 {
-            let next = raised(term);
-            assert!(next.0 - term.0 >= TERMS_BUMPED_LESS);
-            assert!(Term::ZERO.may_follow(next), "a member that was just added follows no such leap: {next}");
-            term = next;
+        for bump in [0, REVISIONS_BUMPED, 3 * REVISIONS_BUMPED, u64::MAX] {
+            let mut term = Term(1);
+            for _ in 0..1000 {
+                let next = raised(term, bump);
+                assert!(next.0 - term.0 >= TERMS_BUMPED_LESS);
+                assert!(Term::ZERO.may_follow(next), "a member that was just added follows no such leap: {next}");
+                term = next;
+            }
+        }
+    }
+
+    #[test]
+    fn a_beginning_with_twice_the_bump_is_above_the_one_before_in_terms_as_well() {
+        for (term, apart) in [(Term(1), TERMS_BUMPED / 64), (Term(TERMS_PLENTY), TERMS_APART_MIN)] {
+            for bump in [0, 1, 1000, REVISIONS_BUMPED, 8 * REVISIONS_BUMPED, i64::MAX as u64 / 2] {
+                let (first, second) = (raised(term, bump), raised(term, (bump * 2).max(1)));
+                assert_eq!(second.0 - first.0, apart, "{bump} from {term}");
+            }
         }
     }
 }

@@ -235,7 +235,7 @@ impl Cluster {
         // The same member, asked by two of its names.
         let mut seen = Vec::new();
         members.retain(|row| {
-            let place = (row["name"].clone(), row["cluster_id"].clone());
+            let place = (row["id"].clone(), row["name"].clone(), row["cluster_id"].clone());
             let is_new = row["name"].is_null() || !seen.contains(&place);
             seen.push(place);
             is_new
@@ -309,11 +309,15 @@ impl Cluster {
         if clusters.len() > 1 {
             let told: Vec<String> =
                 clusters.iter().map(|(id, names)| format!("{} of {id}", names.join(" and "))).collect();
-            warnings.push(format!(
-                "{} clusters answer, and each may take writes: {}; stop the one that clients should not use",
-                clusters.len(),
-                told.join(", ")
-            ));
+            let leads = |id: &&String| {
+                self.members.iter().any(|row| row["leader"].is_string() && row["cluster_id"].as_str() == Some(id))
+            };
+            let remedy = match clusters.keys().filter(leads).count() {
+                0 | 1 => "if they are to be one, compare their --initial-cluster and --initial-cluster-token",
+                _ => "stop the one that clients should not use",
+            };
+            let may_write = if clusters.keys().filter(leads).count() > 1 { ", and each may take writes" } else { "" };
+            warnings.push(format!("{} clusters answer{may_write}: {}; {remedy}", clusters.len(), told.join(", ")));
         }
         for row in &self.members {
             let name = row["name"].as_str().or(row["endpoint"].as_str()).unwrap_or("a member");

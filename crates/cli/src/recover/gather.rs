@@ -7,6 +7,7 @@
 //! Everything up to the end is applied, committed or not: a surviving disk held it, so it may have been acknowledged. The state is
 //! computed by the replica that every host runs, which applies what its protocol says is committed at its birth.
 
+use super::known_name;
 use crate::protocols::{self, Visit};
 use anyhow::{Result, anyhow, bail};
 use hustings_core::options::Options as _;
@@ -37,7 +38,7 @@ pub(crate) struct Gathered {
     /// The membership behind the last entry.
     pub(crate) membership: Arc<Membership>,
     /// The memberships that may be in force elsewhere: the one at the commit, and those after it.
-    possible: Vec<Membership>,
+    pub(crate) possible: Vec<Membership>,
     /// Slots that no directory holds, below others that one does.
     pub(crate) holes: Vec<u64>,
     /// Entries that a directory holds and that are not kept: which directory, the first of them, and how many.
@@ -337,7 +338,8 @@ impl Gathered {
         for membership in &self.possible {
             for id in membership.all_voters().filter(|id| !is_present(*id, membership, surveys)) {
                 if absent.iter().all(|(known, _)| *known != id) {
-                    absent.push((id, membership.name_of(id)));
+                    // As `--lost` takes it: a member without a name by its id in hex.
+                    absent.push((id, known_name(membership, id).unwrap_or_else(|| format!("{:x}", id.0))));
                 }
             }
         }

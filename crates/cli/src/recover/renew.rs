@@ -87,7 +87,7 @@ pub(super) fn write(directory: &Path, best: &Survey, gathered: &Gathered, wanted
     let digest: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     let cluster_id = cluster_id_of(&format!("{token} recovered from {digest}"), &founding);
     let identity = Identity { cluster_id, node: me, protocol: old.protocol.clone() };
-    let (term, revision, is_alone) = (raised(gathered.term), store.view().revision(), founding.voters.len() == 1);
+    let (term, revision, is_alone) = (raised(gathered.term, bump), store.view().revision(), founding.voters.len() == 1);
     let (lsn, version, view) = (gathered.last, gathered.version, store.freeze());
     write_member(directory, Beginning { identity: &identity, founding, lsn, term, version, view })?;
     let data_dir = directory.to_path_buf();

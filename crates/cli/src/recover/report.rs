@@ -2,8 +2,9 @@
 
 use super::gather::Gathered;
 use super::living::Asked;
-use super::{Founded, Remains, name_of};
+use super::{Founded, Remains, known_name, name_of, unnamed};
 use crate::output::table;
+use hustings_core::NodeId;
 use hustings_node::reach::in_words;
 use hustings_wal::Survey;
 use serde_json::{Value, json};
@@ -74,8 +75,17 @@ pub(super) fn show(remains: &[Remains], gathered: Option<&Gathered>, founded: Op
 
 /// Names the members whose old directories must rest.
 fn never_again(gathered: &Gathered, surveys: &[&Survey]) -> Vec<String> {
-    let here = surveys.iter().map(|survey| format!("{} ({})", name_of(survey), survey.directory.display()));
-    let absent = gathered.absent(surveys).into_iter().map(|(_, name)| format!("{name} (wherever its disk is)"));
+    // A member that joined has its name in the log, which all of them together have.
+    let name = |id: NodeId| {
+        let memberships = [&*gathered.membership].into_iter().chain(&gathered.possible);
+        memberships.into_iter().find_map(|membership| known_name(membership, id))
+    };
+    let here = surveys.iter().map(|survey| {
+        let name = name(survey.peek.identity.node).unwrap_or_else(|| name_of(survey));
+        format!("{name} ({})", survey.directory.display())
+    });
+    let absent = gathered.absent(surveys).into_iter();
+    let absent = absent.map(|(id, _)| format!("{} (wherever its disk is)", name(id).unwrap_or_else(|| unnamed(id))));
     here.chain(absent).collect()
 }
 
