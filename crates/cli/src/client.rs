@@ -2,6 +2,7 @@
 
 use crate::credentials::{self, asked};
 use crate::exit::{Code, Exit};
+use crate::keys::{bytes_argument, bytes_of, key_argument, range_of, with_range};
 use crate::output::{
     Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, options_of, shown, timeout_of,
     unavailable,
@@ -12,28 +13,22 @@ use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt;
 use hustings_api::Client;
-use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb::{
     self as pb, DeleteRangeRequest, PutRequest, RangeRequest, SnapshotRequest, WatchCreateRequest, WatchRequest,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::future::Future;
-use std::io::Write;
+use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tonic::{Response, Status};
 
+/// Most bytes that are read as a value: far beyond any `--max-request-bytes`.
+const VALUE_BYTES_MAX: u64 = 256 << 20;
+
 /// The command lines of the client's verbs.
 pub(crate) fn commands() -> Vec<Command> {
-    let key = || Arg::new("key").required(true).help("The key");
-    let range = |command: Command| {
-        command
-            .arg(key())
-            .arg(Arg::new("range-end").help("The end of the range, exclusive"))
-            .arg(Arg::new("prefix").long("prefix").action(ArgAction::SetTrue).help("All keys that begin with KEY"))
-            .arg(Arg::new("from-key").long("from-key").action(ArgAction::SetTrue).help("All keys from KEY on"))
-    };
     let id = || Arg::new("id").required(true).help("The member's id, in hex, or its name");
     let peer_urls =
         || Arg::new("peer-urls").long("peer-urls").required(true).value_delimiter(',').help("Where peers reach it");
@@ -41,15 +36,19 @@ pub(crate) fn commands() -> Vec<Command> {
     vec![
         crate::status::command(),
         common(
-            Command::new("put").about("Write a key").arg(key()).arg(Arg::new("value").required(true).help("The value")),
+            Command::new("put")
+                .about("Write a key")
+                .arg(key_argument())
+                .arg(bytes_argument("value").help("The value [default: all of standard input]")),
         )
         .arg(Arg::new("lease").long("lease").default_value("0").help("A lease's id, in hex")),
-        common(range(Command::new("get").about("Read keys")))
+        common(with_range(Command::new("get").about("Read keys")))
             .arg(
                 Arg::new("rev")
                     .long("rev")
                     .default_value("0")
                     .value_parser(value_parser!(i64))
+                    .allow_negative_numbers(true)
                     .help("At this revision"),
             )
             .arg(
@@ -57,6 +56,7 @@ pub(crate) fn commands() -> Vec<Command> {
                     .long("limit")
                     .default_value("0")
                     .value_parser(value_parser!(i64))
+                    .allow_negative_numbers(true)
                     .help("At most so many"),
             )
             .arg(
@@ -67,13 +67,14 @@ pub(crate) fn commands() -> Vec<Command> {
             )
             .arg(Arg::new("keys-only").long("keys-only").action(ArgAction::SetTrue).help("Without values"))
             .arg(Arg::new("count-only").long("count-only").action(ArgAction::SetTrue).help("Only how many")),
-        common(range(Command::new("del").about("Delete keys"))),
-        common(range(Command::new("watch").about("Follow keys until interrupted")))
+        common(with_range(Command::new("del").about("Delete keys"))),
+        common(with_range(Command::new("watch").about("Follow keys until interrupted")))
             .arg(
                 Arg::new("rev")
                     .long("rev")
                     .default_value("0")
                     .value_parser(value_parser!(i64))
+                    .allow_negative_numbers(true)
                     .help("From this revision on"),
             )
             .arg(Arg::new("prev-kv").long("prev-kv").action(ArgAction::SetTrue).help("Show what each change replaced")),
@@ -192,31 +193,31 @@ pub(crate) fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
     matches.get_one::<String>(name).map_or("", String::as_str)
 }
 
-fn range_of(matches: &ArgMatches) -> (Bytes, Bytes) {
-    let key = Bytes::copy_from_slice(text(matches, "key").as_bytes());
-    let end = Bytes::copy_from_slice(text(matches, "range-end").as_bytes());
-    if matches.get_flag("prefix") {
-        let key = if key.is_empty() { Bytes::from_static(&[0]) } else { key.clone() };
-        let end = prefix_end(text(matches, "key").as_bytes());
-        return (key, end);
-    }
-    if matches.get_flag("from-key") {
-        return (if key.is_empty() { Bytes::from_static(&[0]) } else { key }, Bytes::from_static(&[0]));
-    }
-    (key, end)
-}
-
 // --- Keys. -------------------------------------------------------------------------------------------------------
+
+/// VALUE or, where there is none, what is piped in, to its end.
+fn value_of(matches: &ArgMatches) -> Result<Bytes> {
+    if matches.contains_id("value") {
+        return Ok(bytes_of(matches, "value"));
+    }
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        return Err(Exit::with(Code::Usage, "give a VALUE after the key, or pipe it in".to_string()));
+    }
+    let mut value = Vec::new();
+    let read =
+        input.take(VALUE_BYTES_MAX + 1).read_to_end(&mut value).context("cannot read the value from standard input")?;
+    if read as u64 > VALUE_BYTES_MAX {
+        bail!("the value on standard input has more than {VALUE_BYTES_MAX} bytes: no member takes so much");
+    }
+    Ok(value.into())
+}
 
 async fn put(matches: &ArgMatches) -> Result<()> {
     let lease = text(matches, "lease").trim_start_matches("0x");
     let lease = i64::from_str_radix(lease, 16).with_context(|| format!("{lease:?} is not a lease's id in hex"))?;
-    let request = PutRequest {
-        key: Bytes::copy_from_slice(text(matches, "key").as_bytes()),
-        value: Bytes::copy_from_slice(text(matches, "value").as_bytes()),
-        lease,
-        ..PutRequest::default()
-    };
+    let (key, value) = (bytes_of(matches, "key"), value_of(matches)?);
+    let request = PutRequest { key, value, lease, ..PutRequest::default() };
     let answer = within(matches, connect(matches).await?.kv().put(asked(request))).await?;
     let revision = answer.header.unwrap_or_default().revision;
     match format_of(matches) {
@@ -271,7 +272,12 @@ async fn get(matches: &ArgMatches) -> Result<()> {
         }
     }
     if is_single && answer.count == 0 {
-        return Err(not_found(format!("there is no key {:?}", text(matches, "key"))));
+        let key = bytes_of(matches, "key");
+        let named = match std::str::from_utf8(&key) {
+            Ok(text) => format!("{text:?}"),
+            Err(_) => format!("\"{}\"", key.escape_ascii()),
+        };
+        return Err(not_found(format!("there is no key {named}")));
     }
     Ok(())
 }

@@ -7,10 +7,8 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
-use bytes::Bytes;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
 use hustings_api::{Client, EtcdError, authpb};
@@ -21,6 +19,7 @@ use tonic::transport::Channel;
 
 use crate::client::{connect, text, within};
 use crate::exit::{Code, Exit};
+use crate::keys::{range_of, with_range};
 use crate::output::{Format, common, format_of, from_status, shown};
 
 /// Token of each request of this process.
@@ -133,13 +132,6 @@ pub(crate) fn commands() -> [Command; 3] {
         )
     };
     let with_role = |command: Command| command.arg(Arg::new("role").required(true).help("The role"));
-    let keys = |command: Command| {
-        command
-            .arg(Arg::new("key").required(true).help("The key"))
-            .arg(Arg::new("range-end").help("The end of the range, exclusive"))
-            .arg(Arg::new("prefix").long("prefix").action(ArgAction::SetTrue).help("All keys that begin with KEY"))
-            .arg(Arg::new("from-key").long("from-key").action(ArgAction::SetTrue).help("All keys from KEY on"))
-    };
     let group = |name: &'static str, about: &'static str| Command::new(name).about(about).subcommand_required(true);
     [
         group("auth", "Switch the checks of users on or off")
@@ -166,10 +158,10 @@ pub(crate) fn commands() -> [Command; 3] {
             .subcommand(named("get", "Show what a role may do", "The role"))
             .subcommand(common(Command::new("list").about("Show all roles")))
             .subcommand(named("delete", "Remove a role", "The role"))
-            .subcommand(keys(named("grant-permission", "Let a role do something", "The role").arg(
+            .subcommand(with_range(named("grant-permission", "Let a role do something", "The role").arg(
                 Arg::new("kind").required(true).value_parser(["read", "write", "readwrite"]).help("What it may do"),
             )))
-            .subcommand(keys(named("revoke-permission", "Take a permission from a role", "The role"))),
+            .subcommand(with_range(named("revoke-permission", "Take a permission from a role", "The role"))),
     ]
 }
 
@@ -294,16 +286,6 @@ async fn run_user(action: &str, matches: &ArgMatches, client: &Client) -> Result
     Ok(())
 }
 
-fn keys_of(matches: &ArgMatches) -> (Bytes, Bytes) {
-    let key = Bytes::copy_from_slice(text(matches, "key").as_bytes());
-    let zero = Bytes::from_static(&[0]);
-    if matches.get_flag("prefix") || matches.get_flag("from-key") {
-        let end = if matches.get_flag("prefix") { prefix_end(&key) } else { zero.clone() };
-        return (if key.is_empty() { zero } else { key }, end);
-    }
-    (key, Bytes::copy_from_slice(text(matches, "range-end").as_bytes()))
-}
-
 async fn run_role(action: &str, matches: &ArgMatches, client: &Client) -> Result<()> {
     use authpb::permission::Type;
     let mut auth = auth(client);
@@ -334,7 +316,7 @@ async fn run_role(action: &str, matches: &ArgMatches, client: &Client) -> Result
             done(matches, answer.header, "the role is removed");
         }
         "grant-permission" => {
-            let (key, range_end) = keys_of(matches);
+            let (key, range_end) = range_of(matches);
             let kind = match text(matches, "kind") {
                 "read" => Type::Read,
                 "write" => Type::Write,
@@ -346,7 +328,7 @@ async fn run_role(action: &str, matches: &ArgMatches, client: &Client) -> Result
             done(matches, answer.header, "the role has the permission");
         }
         _ => {
-            let (key, range_end) = keys_of(matches);
+            let (key, range_end) = range_of(matches);
             let request = pb::AuthRoleRevokePermissionRequest { role: role(), key, range_end };
             let answer = within(matches, auth.role_revoke_permission(asked(request))).await?;
             done(matches, answer.header, "the role does not have the permission any more");

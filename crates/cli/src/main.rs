@@ -30,6 +30,7 @@ mod hints;
 mod http;
 mod huge_pages;
 mod inspect;
+mod keys;
 mod logging;
 mod member;
 mod output;

@@ -12,8 +12,10 @@ mod large_values;
 mod leases;
 mod lived_through;
 mod maelstrom;
+mod members;
 mod metrics_of_etcd;
 mod mixed;
+mod odd_keys;
 #[path = "../../server/tests/stories/probe_cases.rs"]
 #[allow(dead_code, reason = "the servers' own stories take more of it")]
 mod probe_cases;

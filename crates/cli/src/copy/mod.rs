@@ -18,6 +18,7 @@ mod side;
 use crate::client::connect;
 use crate::exit::{Code, Exit};
 use crate::http;
+use crate::keys::{bytes_argument, bytes_of};
 use crate::output::{Format, TlsNames, common, endpoints_of, format_of, options_named, options_of};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -84,7 +85,7 @@ pub(crate) fn commands() -> [Command; 2] {
                     .requires("etcd-user")
                     .help("The file whose first line is that password, so that no list of processes shows it"),
             ])
-            .arg(Arg::new("prefix").long("prefix").default_value("").help("Only keys that begin with this"))
+            .arg(bytes_argument("prefix").long("prefix").default_value("").help("Only keys that begin with this"))
             .arg(Arg::new("follow").long("follow").action(ArgAction::SetTrue).help(
                 "Write what changes at the source, too, until Ctrl-C or SIGTERM says that its clients have stopped",
             ))
@@ -118,7 +119,7 @@ pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
     connect(matches).await?;
     let ours = Client::connect_with(&endpoints_of(matches), options_of(matches)?).await?;
     let ours = Side::new(names[1], ours, crate::credentials::given(matches)?).await?;
-    let prefix = Bytes::copy_from_slice(matches.get_one::<String>("prefix").expect("it has a default").as_bytes());
+    let prefix = bytes_of(matches, "prefix");
     let from = if prefix.is_empty() { Bytes::from_static(b"\0") } else { prefix.clone() };
     let keys = Keys { from, end: prefix_end(&prefix) };
     let (source, destination) = if verb == "import" { (etcd, ours) } else { (ours, etcd) };
@@ -162,7 +163,7 @@ impl Copy {
         let resumes = matches.get_flag("resume");
         let (one, other) = (self.source.cluster().await?, self.destination.cluster().await?);
         if let Some(((id, places), others)) = one.zip(other)
-            // An id is made of names, which another cluster may have as well; a place is one member's.
+            // Clusters founded before ids were made of addresses may have one id; a place is one member's.
             && id == others.0
             && others.1.iter().any(|url| places.contains(url))
         {
