@@ -179,7 +179,8 @@ impl<B: Backend> Watching<B> {
                 return Ok(response);
             }
             if let Some(create) = self.asked.pop_front() {
-                self.on_create(create).await?;
+                // Bounded by their number, and whoever waits by them would look again at once if they were refused.
+                self.on_create(create, Held::nothing(&self.outlet.memory)).await?;
                 continue;
             }
             if let Some(Some(request)) = requests.next().now_or_never() {
@@ -216,7 +217,15 @@ impl<B: Backend> Watching<B> {
 
     pub(crate) async fn on_request(&mut self, request: pb::WatchRequest) -> Result<(), Status> {
         match request.request_union {
-            Some(RequestUnion::CreateRequest(create)) => self.on_create(create).await,
+            Some(RequestUnion::CreateRequest(create)) => {
+                let mut held = Held::nothing(&self.outlet.memory);
+                // What does not fit is told where a watcher is refused.
+                let bytes = create.key.len() + create.range_end.len() + WATCHER_BYTES;
+                match held.resize(bytes) {
+                    Ok(()) => self.on_create(create, held).await,
+                    Err(_) => self.refuse(EtcdError::TooManyRequests.message()).await,
+                }
+            }
             Some(RequestUnion::CancelRequest(cancel)) => self.on_cancel(cancel.watch_id).await,
             Some(RequestUnion::ProgressRequest(_)) => {
                 self.wants_progress = true;
@@ -227,7 +236,21 @@ impl<B: Backend> Watching<B> {
         }
     }
 
-    async fn on_create(&mut self, create: pb::WatchCreateRequest) -> Result<(), Status> {
+    /// Answers that a watcher is not made, and why.
+    async fn refuse(&mut self, reason: &str) -> Result<(), Status> {
+        let revision = self.revision().await?;
+        self.ready.push_back(pb::WatchResponse {
+            header: self.context.header(revision),
+            watch_id: NO_WATCHER,
+            created: true,
+            canceled: true,
+            cancel_reason: reason.to_owned(),
+            ..pb::WatchResponse::default()
+        });
+        Ok(())
+    }
+
+    async fn on_create(&mut self, create: pb::WatchCreateRequest, held: Held) -> Result<(), Status> {
         // Copies: slices would keep the frame that they came in.
         let key = if create.key.is_empty() { Bytes::from_static(b"\0") } else { Bytes::copy_from_slice(&create.key) };
         let end = Bytes::copy_from_slice(&create.range_end);
@@ -251,25 +274,15 @@ impl<B: Backend> Watching<B> {
             return permitted;
         }
         let denied = permitted.err().map(|status| reason_of(&status));
-        let held = self.outlet.memory.hold(key.len() + end.len() + WATCHER_BYTES);
         let refusal = match () {
             () if denied.is_some() => denied.as_deref(),
             () if is_empty_range => Some("mvcc: watcher range is empty"),
             () if self.watchers.contains_key(&id) => Some("mvcc: duplicate watch ID provided on the WatchStream"),
-            () if self.watchers.len() >= WATCHERS_MAX || held.is_err() => Some(EtcdError::TooManyRequests.message()),
+            () if self.watchers.len() >= WATCHERS_MAX => Some(EtcdError::TooManyRequests.message()),
             () => None,
         };
         if let Some(reason) = refusal {
-            let revision = self.revision().await?;
-            self.ready.push_back(pb::WatchResponse {
-                header: self.context.header(revision),
-                watch_id: NO_WATCHER,
-                created: true,
-                canceled: true,
-                cancel_reason: reason.to_owned(),
-                ..pb::WatchResponse::default()
-            });
-            return Ok(());
+            return self.refuse(reason).await;
         }
         let follower = Follower {
             keys: KeyRange::new(key.clone(), end.clone()),
@@ -284,7 +297,7 @@ impl<B: Backend> Watching<B> {
         };
         let start = if create.start_revision == 0 { Start::Next } else { Start::At(create.start_revision) };
         let (fragment, next) = (create.fragment, create.start_revision);
-        let watcher = Watcher { _held: held?, registration: None, follower, fragment, next };
+        let watcher = Watcher { _held: held, registration: None, follower, fragment, next };
         self.watchers.insert(id, watcher);
         let revision = self.follow(id, start).await?;
         self.ready.push_back(pb::WatchResponse {
