@@ -201,7 +201,7 @@ impl Membership {
         }
     }
 
-    /// The name of a member, or its id when it has none: as no name can be read where others have names, for `n2` may be one of them.
+    /// The name of a member or, when it has none, its id: as `(id 2)` where others have names, since `n2` may be one of them.
     pub fn name_of(&self, id: NodeId) -> String {
         match self.members.get(&id) {
             Some(member) if !member.name.is_empty() => member.name.clone(),

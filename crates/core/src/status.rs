@@ -268,7 +268,7 @@ mod tests {
         };
         assert_eq!(
             transition.by_name(&membership),
-            "db-b stays Follower  term 4  lsn 3:17  leader db-c  because db-c is elected by {db-a db-c n9}"
+            "db-b stays Follower  term 4  lsn 3:17  leader db-c  because db-c is elected by {db-a db-c (id 9)}"
         );
     }
 }
