@@ -312,11 +312,10 @@ impl Cluster {
             let leads = |id: &&String| {
                 self.members.iter().any(|row| row["leader"].is_string() && row["cluster_id"].as_str() == Some(id))
             };
-            let remedy = match clusters.keys().filter(leads).count() {
-                0 | 1 => "if they are to be one, compare their --initial-cluster and --initial-cluster-token",
-                _ => "stop the one that clients should not use",
+            let (may_write, remedy) = match clusters.keys().filter(leads).count() {
+                0 | 1 => ("", "if they are to be one, compare their --initial-cluster and --initial-cluster-token"),
+                _ => (", and each may take writes", "stop the one that clients should not use"),
             };
-            let may_write = if clusters.keys().filter(leads).count() > 1 { ", and each may take writes" } else { "" };
             warnings.push(format!("{} clusters answer{may_write}: {}; {remedy}", clusters.len(), told.join(", ")));
         }
         for row in &self.members {

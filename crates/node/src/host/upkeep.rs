@@ -179,7 +179,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         for (id, link) in &mut self.links {
             link.is_introduced |= stands(*id, &link.hello.member);
         }
-        let own = self.wiring.gatekeeper.borrow().hello.clone();
+        let own = &self.wiring.gatekeeper.borrow().hello;
         self.describing.is_own_introduced |= stands(own.from, &own.member);
     }
 

@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hustings_api::EtcdError;
 use tonic::{Response, Status};
 
+/// An answer up to this size holds nothing of the budget: there are as many as there are streams.
+const SMALL_BYTES: usize = 16 << 10;
+
 /// The budget of memory for clients.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -93,6 +96,11 @@ impl Weight {
     /// Holds the memory of an answer of this many bytes until it is sent.
     pub(crate) fn of(memory: &Arc<Memory>, bytes: usize) -> Result<Weight, Status> {
         Ok(Weight { bytes, held: Arc::new(memory.hold(bytes)?) })
+    }
+
+    /// The same, if that is worth counting.
+    pub(crate) fn if_large(memory: &Arc<Memory>, bytes: usize) -> Result<Option<Weight>, Status> {
+        if bytes <= SMALL_BYTES { Ok(None) } else { Weight::of(memory, bytes).map(Some) }
     }
 }
 

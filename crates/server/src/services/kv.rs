@@ -142,9 +142,6 @@ pub(crate) const SMALL_KEYS: usize = 1_000;
 /// A transaction that reads up to this many single keys is not weighed before it is done.
 const FEW_KEYS: usize = 8;
 
-/// An answer up to this size holds nothing of the budget: there are as many as there are streams.
-pub(crate) const SMALL_BYTES: usize = 16 << 10;
-
 /// Bytes of a key in an answer beside its own: in two lists, and encoded.
 const KEY_BYTES: usize = 300;
 
@@ -225,7 +222,7 @@ fn foresee(view: &kv::View, txn: &kv::Txn, bytes: &mut usize, held: &mut Held) -
 impl<B: Backend> Services<B> {
     /// Holds what an answer takes until it is sent, if that is worth counting.
     fn weigh(&self, bytes: usize) -> Result<Option<Weight>, Status> {
-        if bytes <= SMALL_BYTES { Ok(None) } else { Weight::of(&self.memory, bytes).map(Some) }
+        Weight::if_large(&self.memory, bytes)
     }
 
     /// Holds what the answer to a transaction will take, as far as this member's state tells, while it is under way: a refusal

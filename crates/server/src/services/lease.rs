@@ -21,7 +21,6 @@ use crate::context::memory::{Weight, weighed};
 use crate::context::renewals::Renewed;
 use crate::context::serving::StreamEnd;
 use crate::context::{Context, Learner, Services, insists_on_leader};
-use crate::services::kv::SMALL_BYTES;
 use crate::watch::Answers;
 
 /// What a key that hangs on a lease takes beside its bytes in an answer, in memory and encoded.
@@ -94,7 +93,7 @@ impl<B: Backend> Lease for Services<B> {
                     let found = view.lease_time_to_live(id, LeaseKeys::List);
                     let listed = found.iter().flat_map(|lease| &lease.keys);
                     let bytes = listed.map(|key| key.len() + KEY_BYTES).sum();
-                    let weight = (bytes > SMALL_BYTES).then(|| Weight::of(&memory, bytes)).transpose()?;
+                    let weight = Weight::if_large(&memory, bytes)?;
                     Ok::<_, Status>((found, weight))
                 };
                 self.build(list).await??
@@ -130,8 +129,7 @@ impl<B: Backend> Lease for Services<B> {
             if !may_see_all {
                 leases.iter().try_for_each(|id| may_see(*id)).map_err(error::of_accounts)?;
             }
-            let bytes = leases.len() * LEASE_BYTES;
-            let weight = (bytes > SMALL_BYTES).then(|| Weight::of(&memory, bytes)).transpose()?;
+            let weight = Weight::if_large(&memory, leases.len() * LEASE_BYTES)?;
             Ok::<_, Status>((leases.into_iter().map(|id| pb::LeaseStatus { id }).collect(), weight))
         };
         let (leases, weight): (Vec<pb::LeaseStatus>, _) = self.build(list).await??;

@@ -218,11 +218,9 @@ impl<B: Backend> Watching<B> {
     pub(crate) async fn on_request(&mut self, request: pb::WatchRequest) -> Result<(), Status> {
         match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => {
-                let mut held = Held::nothing(&self.outlet.memory);
-                // What does not fit is told where a watcher is refused.
                 let bytes = create.key.len() + create.range_end.len() + WATCHER_BYTES;
-                match held.resize(bytes) {
-                    Ok(()) => self.on_create(create, held).await,
+                match self.outlet.memory.hold(bytes) {
+                    Ok(held) => self.on_create(create, held).await,
                     Err(_) => self.refuse(EtcdError::TooManyRequests.message()).await,
                 }
             }
