@@ -73,7 +73,18 @@ impl Patience {
         READY_CHECKS << doublings.min(DOUBLINGS_MAX)
     }
 
-    /// Leadership is handed to `member`, which is preferred.
+    /// Quorum checks in a row that `member` must be caught up before a caretaker hands over to it: none at first, for nobody wants the
+    /// caretaker to lead, and then half of what a preferred member waits.
+    pub fn checks_wanted_by_caretaker(&self, member: NodeId) -> u32 {
+        if self.handed_over.contains_key(&member) { self.checks_wanted(member) / 2 } else { 0 }
+    }
+
+    /// Whether leadership was handed to anybody, and that is not forgotten.
+    pub fn has_handed_over(&self) -> bool {
+        !self.handed_over.is_empty()
+    }
+
+    /// Leadership is handed to `member`, which is preferred, or better than this caretaker.
     pub fn on_handed_over(&mut self, member: NodeId) {
         let steps = self.handed_over.entry(member).or_default();
         *steps = (*steps + STEPS).min(STEPS * DOUBLINGS_MAX);

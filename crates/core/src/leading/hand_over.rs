@@ -142,15 +142,43 @@ pub trait HandingOver: Leads {
     }
 
     /// A caretaker hands over to the first that has caught up, also where its own entries are not committed yet: for that it may need
-    /// one that lacks more than it can give, and the successor can.
+    /// one that lacks more than it can give, and the successor can. While it stands in, it writes, and nobody has everything: then one
+    /// that has kept up gets what it lacks in the hand-over.
     fn hand_over_as_caretaker(&mut self, peer: NodeId, out: &mut Effects<Self>) {
-        let (node, is_ready) = (self.node(), self.has_everything(peer));
-        let Some(office) = self.office() else { return };
+        let (node, Some(office)) = (self.node(), self.office()) else { return };
+        let keeps_up = office.known(peer).is_some_and(|known| known.ready_checks > 0);
+        let is_ready = self.has_everything(peer) || (self.stands_in() && keeps_up);
         let may_succeed = |id: NodeId| office.known(id).is_some_and(|known| node.may_succeed(id, known));
         let is_busy = office.transfer.as_ref().is_some_and(|transfer| may_succeed(transfer.to));
-        if !is_busy && self.may_give_care() && is_ready && may_succeed(peer) {
-            self.start_transfer(peer, Reason::Preferred(peer), out);
+        if !is_busy && self.may_give_care() && is_ready && may_succeed(peer) && self.has_been_ready(peer) {
+            self.give_care_to(peer, out);
         }
+    }
+
+    /// Whether this caretaker has waited for `peer` as long as earlier hand-overs demand. A witness waits for nobody unless another can take
+    /// care in its place: it does not serve meanwhile.
+    fn has_been_ready(&self, peer: NodeId) -> bool {
+        let (node, known) = (self.node(), self.office().and_then(|office| office.known(peer)));
+        let checks_wanted = node.patience.checks_wanted_by_caretaker(peer);
+        let waits = self.stands_in() || (node.membership.is_witness(node.me) && self.next_caretaker().is_some());
+        !waits || known.is_some_and(|known| known.ready_checks >= checks_wanted)
+    }
+
+    /// A caretaker hands over, and remembers it: one that comes to nothing, or to a reign that does not last, must not be followed by
+    /// another at once.
+    fn give_care_to(&mut self, peer: NodeId, out: &mut Effects<Self>) {
+        if let Some((_, office)) = self.split() {
+            office.peers.get_mut(&peer).into_iter().for_each(|peer| peer.as_mut().ready_checks = 0);
+        }
+        self.remember(|patience| patience.on_handed_over(peer), out);
+        self.start_transfer(peer, Reason::Preferred(peer), out);
+    }
+
+    /// A voter to which this witness can give its care: it holds the state and everything that was written.
+    fn next_caretaker(&self) -> Option<NodeId> {
+        let may = |id: &NodeId| self.has_everything(*id) && self.node().may_take_care(*id);
+        let Membership { voters, outgoing, .. } = &*self.node().membership;
+        voters.iter().chain(outgoing).copied().find(may)
     }
 
     /// Nobody that may lead has caught up with this witness between two checks, perhaps because a state is needed that it cannot give.
@@ -161,10 +189,7 @@ pub trait HandingOver: Leads {
         if office.transfer.is_some() || !self.may_give_care() {
             return;
         }
-        let may = |id: &NodeId| self.has_everything(*id) && self.node().may_take_care(*id);
-        let Membership { voters, outgoing, .. } = &*self.node().membership;
-        let successor = voters.iter().chain(outgoing).copied().find(may);
-        if let Some(to) = successor {
+        if let Some(to) = self.next_caretaker() {
             self.start_transfer(to, Reason::Preferred(to), out);
         }
     }
@@ -172,6 +197,14 @@ pub trait HandingOver: Leads {
     /// Whether this node leads only until a follower that may has everything: each answer can be the one.
     fn is_caretaker(&self) -> bool {
         self.node().priority() == Priority::Never
+    }
+
+    /// Whether this caretaker serves like any leader: it has handed over, and leads still, or again. Better one that must never lead than
+    /// nobody. A witness has no state, and cannot.
+    fn stands_in(&self) -> bool {
+        let node = self.node();
+        let is_able = self.is_caretaker() && !node.membership.is_witness(node.me);
+        is_able && node.patience.has_handed_over() && !node.has_defect(Defect::InsistsOnPreference)
     }
 
     /// Whether this node is a caretaker that could give way now, if there is somebody to take over.

@@ -11,11 +11,9 @@
 //!
 //! Sources: Raft §5.3; rules RC-1 to RC-3, RF-1, RM-8.
 
-use super::{Adopting, Leads, Node};
+use super::{Adopting, HandingOver, Leads, Node};
 use crate::laboratory::Defect;
-use crate::{
-    Effects, Entry, EntryKind, Log, MembershipChange, Origin, Priority, Proposal, Record, Refusal, Stamp, Ticket,
-};
+use crate::{Effects, Entry, EntryKind, Log, MembershipChange, Origin, Proposal, Record, Refusal, Stamp, Ticket};
 
 /// The part of a protocol with a log in order that is its own.
 pub trait InOrder: Leads<Log = Log> {
@@ -154,8 +152,8 @@ pub trait Bounded: Leads {
     /// While leadership is handed over, or when too much is outstanding; or a change that cannot be made.
     fn common_refusal(&self, proposal: &Proposal) -> Option<Refusal> {
         let (node, office) = (self.node(), self.office()?);
-        if office.transfer.is_some() || node.priority() == Priority::Never {
-            // A caretaker leads only to hand over.
+        if office.transfer.is_some() || (self.is_caretaker() && !self.stands_in()) {
+            // A caretaker leads only to hand over, until that was in vain.
             return Some(Refusal::Transferring);
         }
         let size = proposal.payload.len();

@@ -340,6 +340,33 @@ fn a_vain_hand_over_to_a_preferred_member_is_not_repeated_at_the_next_check() {
 }
 
 #[test]
+fn a_caretaker_hands_over_at_once_and_again_only_when_it_has_waited() {
+    // Goal: found by a search: a slow member that alone may lead was handed leadership each time that it had lost it. Method: each
+    // hand-over takes too long.
+    let mut cluster = Cluster::of(3, 1);
+    cluster.priority = Priority::Never;
+    let (mut regent, mut out) = elected_in(cluster);
+    store(&mut regent, &[1, 2, 3], &mut out);
+    let refused = |regent: &Regent| regent.common_refusal(&proposal(1, EntryKind::Command, Bytes::new()));
+    assert_eq!(refused(&regent), Some(Refusal::Transferring), "it leads only to hand over");
+    let mut vain = Vec::new();
+    for check in 0..=2 * (4 + 8 + 16) {
+        let office = regent.office.as_mut().expect("it leads");
+        office.peers.get_mut(&NodeId(3)).expect("a peer").known.on_heard(0, 0, Priority::Normal);
+        regent.hand_over_as_caretaker(NodeId(3), &mut out);
+        if regent.office().is_some_and(|office| office.transfer.is_some()) {
+            vain.push(check);
+            regent.on_transfer_timer(&mut out);
+        }
+        assert_eq!(refused(&regent), None, "better this one than nobody");
+        let office = regent.office.as_mut().expect("it leads");
+        office.end_check(1);
+        regent.on_checked(&mut out);
+    }
+    assert_eq!(vain, [0, 4, 4 + 8, 4 + 8 + 16]);
+}
+
+#[test]
 fn changes_wait_for_the_own_commit_and_for_each_other() {
     let (mut regent, mut out) = elected();
     let change = |id| MembershipChange::of([Change::AddLearner(NodeId(id))]);
