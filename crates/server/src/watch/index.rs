@@ -1,17 +1,17 @@
 //! Finds the followers that an event concerns: by single key, by prefix, and by any other range.
 //!
 //! A key finds its followers with one look-up, and those of its prefixes by a walk down the ordered prefixes, with no more steps
-//! than the key has bytes; only ranges that are neither are tried one by one. So a thousand watches of other keys cost an event
-//! nothing. Followers of the same keys are an ordered set: that a stream with a hundred thousand of them ends is heard by nobody.
+//! than the key has bytes, and those of ranges that are neither by a search that leaves out what ends before it. So a hundred thousand watches of
+//! other keys cost an event nothing. Followers of the same keys are an ordered set: that a stream with a hundred thousand of them ends is heard by nobody.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
 use bytes::Bytes;
 use hustings_api::client::prefix_end;
-use hustings_kv::KeyRange;
 
 use crate::context::following::Registration;
+use crate::watch::intervals::{Interval, Intervals, Limit};
 
 type Followers = BTreeSet<Registration>;
 
@@ -20,8 +20,16 @@ type Followers = BTreeSet<Registration>;
 pub(crate) struct Index {
     keys: HashMap<Bytes, Followers>,
     prefixes: BTreeMap<Bytes, Followers>,
-    /// Ranges that are neither, each with its followers.
-    ranges: BTreeMap<(Bytes, Bytes), (KeyRange, Followers)>,
+    /// Ranges that are neither. One that holds no key has no followers.
+    ranges: Intervals<Followers>,
+}
+
+/// The range as the tree has it; `None` where it holds no key.
+fn interval((key, end): &(Bytes, Bytes)) -> Option<Interval> {
+    match end[..] == [0] {
+        true => Some((key.clone(), Limit::Infinity)),
+        false => (key < end).then(|| (key.clone(), Limit::Key(end.clone()))),
+    }
 }
 
 enum Kind {
@@ -41,14 +49,11 @@ fn kind((key, end): &(Bytes, Bytes)) -> Kind {
 impl Index {
     /// Adds a follower of a key and an end, as requests write them.
     pub(crate) fn insert(&mut self, registration: Registration, bounds: &(Bytes, Bytes)) {
-        let (key, end) = bounds.clone();
+        let key = bounds.0.clone();
         match kind(bounds) {
             Kind::Key => self.keys.entry(key).or_default().insert(registration),
             Kind::Prefix => self.prefixes.entry(key).or_default().insert(registration),
-            Kind::Range => {
-                let range = || KeyRange::new(key.clone(), end.clone());
-                self.ranges.entry(bounds.clone()).or_insert_with(|| (range(), Followers::new())).1.insert(registration)
-            }
+            Kind::Range => interval(bounds).is_some_and(|range| self.ranges.entry(&range).insert(registration)),
         };
     }
 
@@ -63,10 +68,14 @@ impl Index {
             Kind::Prefix if self.prefixes.get_mut(&bounds.0).is_some_and(is_left) => {
                 drop(self.prefixes.remove(&bounds.0));
             }
-            Kind::Range if self.ranges.get_mut(bounds).is_some_and(|(_, followers)| is_left(followers)) => {
-                drop(self.ranges.remove(bounds));
+            Kind::Range => {
+                if let Some(range) = interval(bounds)
+                    && self.ranges.get_mut(&range).is_some_and(is_left)
+                {
+                    self.ranges.remove(&range);
+                }
             }
-            Kind::Key | Kind::Prefix | Kind::Range => {}
+            Kind::Key | Kind::Prefix => {}
         }
     }
 
@@ -86,18 +95,14 @@ impl Index {
                 false => Bound::Included(&key[..common]),
             };
         }
-        // A range that begins behind the key does not hold it.
-        for (range, followers) in self.ranges.iter().take_while(|((start, _), _)| start[..] <= *key).map(|(_, it)| it) {
-            if range.contains(key) {
-                visit_all(followers);
-            }
-        }
+        self.ranges.for_each_around(key, visit_all);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hustings_kv::KeyRange;
     use proptest::prelude::*;
 
     proptest! {
@@ -110,7 +115,11 @@ mod tests {
             let mut index = Index::default();
             let mut expected = Vec::new();
             for (number, (start, end, is_prefix, is_removed)) in ranges.into_iter().enumerate() {
-                let end = if is_prefix { prefix_end(&start) } else { end.into() };
+                let end = match (is_prefix, &end[..]) {
+                    (true, _) => prefix_end(&start),
+                    (false, [2, 2, ..]) => Bytes::from_static(&[0]),
+                    (false, end) => Bytes::copy_from_slice(end),
+                };
                 let bounds = (Bytes::from(start), end);
                 index.insert(number as u64, &bounds);
                 if is_removed {

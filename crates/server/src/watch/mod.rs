@@ -46,6 +46,7 @@ use crate::watch::hub::STEP;
 pub(crate) mod hub;
 
 mod index;
+mod intervals;
 
 /// The id in answers that concern the whole stream, or a watcher that was never made.
 const NO_WATCHER: i64 = -1;
