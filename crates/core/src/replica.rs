@@ -13,6 +13,7 @@
 //!
 //! What to read next: `crates/node`, the host that does the actions for real.
 
+pub mod application;
 pub mod applied_requests;
 pub mod backlog;
 pub mod birth;
@@ -38,6 +39,7 @@ use crate::{
 use applied_requests::AppliedRequests;
 use backlog::Backlog;
 pub use birth::Birth;
+use bytes::Bytes;
 use clock::Clock;
 use deadlines::DeadlineTimer;
 pub use event::{Action, Event, ReplicaTimer, Request, View, ViewOf};
@@ -350,7 +352,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             // Once per batch, mostly: what was proposed together shows the same time.
             let elapsed = self.clock.on_applied(stamp);
             if elapsed > Duration::ZERO && !self.is_witness {
-                self.machine.advance(elapsed);
+                application::call(|| of_entry("advance", lsn, &payload), || self.machine.advance(elapsed));
                 self.backlog.spend(self.machine.last_cost());
             }
         }
@@ -366,7 +368,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 }
             }
             EntryKind::Command if self.applied_requests.admit(origin) => {
-                let response = self.machine.apply(lsn, &payload);
+                let response =
+                    application::call(|| of_entry("apply", lsn, &payload), || self.machine.apply(lsn, &payload));
                 self.backlog.spend(self.machine.last_cost());
                 if mine && self.proposals.take(origin.sequence) {
                     out.push(Action::Applied { request: origin.sequence, lsn, response });
@@ -491,4 +494,13 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             self.on_refused(origin.sequence, refusal, out);
         }
     }
+}
+
+/// Says at which entry a method of the application panicked.
+fn of_entry(method: &str, lsn: Lsn, payload: &Bytes) -> String {
+    format!(
+        "{method} panicked at entry {lsn}, a command of {} bytes; every member applies it, and again at each start: give it an error as \
+         its answer, and start that build",
+        payload.len()
+    )
 }

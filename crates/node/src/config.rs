@@ -5,12 +5,29 @@ use crate::secret::ClusterSecret;
 use hustings_core::replica::Policy;
 use hustings_core::{ApplyVersion, ClusterId, Limits, Member, Membership, NodeId, Priority, Timing};
 use hustings_recorder::Tape;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Pause between two comparisons of members' states: rare enough that a large state costs a thousandth of a core.
 const COMPARE_STATES_EVERY: Duration = Duration::from_secs(300);
+
+/// What a command's frame and record hold besides it, and room for what later versions add.
+const FRAME_OVERHEAD_BYTES: usize = 64 << 10;
+
+/// The largest batch that a segment of the log can hold is a little less than 1 GiB.
+const LOG_BATCH_BYTES_MAX: usize = 1000 << 20;
+
+/// Says so once more where nobody reads the log, and ends the process.
+fn abort(what: &str, why: &str) {
+    tracing::error!("{what}: {why}");
+    if !tracing::dispatcher::has_been_set() {
+        // Standard error may be closed; there is nobody left to tell.
+        let _ = writeln!(std::io::stderr(), "{what}: {why}");
+    }
+    std::process::abort();
+}
 
 /// Called when the node can no longer be trusted: its disk failed or its replica reached an impossible state.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
@@ -53,7 +70,8 @@ pub struct NodeConfig {
     /// The highest apply version that this node says it can; above what its state machine can it means nothing. A cluster in which
     /// somebody holds back can still go back to older builds.
     pub version_max: ApplyVersion,
-    /// The longest frame that a peer may send, in bytes.
+    /// The longest frame that a peer may send, in bytes: the same at all members. A command that would not fit into one is refused
+    /// ([`crate::RequestError::TooLarge`]).
     pub frame_bytes_max: usize,
     /// Silence after which a disk counts as stalled.
     pub disk_stall_after: Duration,
@@ -63,9 +81,10 @@ pub struct NodeConfig {
     pub on_sync: OnSync,
     /// Recording for `hustings why` and `hustings replay`; `None` for no recording.
     pub recording: Option<RecordingConfig>,
-    /// Called once when the node cannot go on; the default logs and aborts the process.
+    /// Called once when the node cannot go on; the default logs and aborts the process. Where nobody has said what becomes of the log
+    /// (`tracing`), it writes to standard error.
     pub on_fatal: OnFatal,
-    /// Called once when the peers say that this member was removed; the default logs and aborts the process.
+    /// Called once when the peers say that this member was removed; the default does as that of [`NodeConfig::on_fatal`].
     pub on_removed: OnFatal,
 }
 
@@ -103,7 +122,8 @@ impl NodeConfig {
     /// # Panics
     /// When `founding` does not know `me`.
     pub fn new(cluster_id: ClusterId, me: NodeId, founding: Membership, data_dir: impl Into<PathBuf>) -> NodeConfig {
-        let member = founding.members.get(&me).expect("a founder is among the founding members").clone();
+        let member =
+            founding.members.get(&me).unwrap_or_else(|| panic!("{me} is not among the founding members")).clone();
         NodeConfig::joining(cluster_id, me, member, founding.clone(), founding, data_dir)
     }
 
@@ -137,15 +157,14 @@ impl NodeConfig {
             compare_states_every: Some(COMPARE_STATES_EVERY),
             on_sync: Arc::new(|_| {}),
             recording: None,
-            on_fatal: Arc::new(|why| {
-                tracing::error!("fatal: {why}");
-                std::process::abort();
-            }),
-            on_removed: Arc::new(|why| {
-                tracing::error!("removed: {why}");
-                std::process::abort();
-            }),
+            on_fatal: Arc::new(|why| abort("fatal", why)),
+            on_removed: Arc::new(|why| abort("removed", why)),
         }
+    }
+
+    /// The longest command that is taken: such a frame with it, and a batch of the log with that alone, are not too long.
+    pub(crate) fn command_bytes_max(&self) -> usize {
+        self.frame_bytes_max.min(LOG_BATCH_BYTES_MAX).saturating_sub(FRAME_OVERHEAD_BYTES)
     }
 }
 
@@ -168,7 +187,7 @@ pub enum StartError {
     Timing(String),
     /// The snapshot on disk cannot be read.
     #[error(
-        "the snapshot on disk cannot be read: {0}; move the data directory away and let this node rejoin as a new member"
+        "the snapshot on disk cannot be used: {0}; start the build that wrote it, or move the data directory away and let this node rejoin as a new member: never all of them"
     )]
     Snapshot(String),
     /// The snapshot on disk is a witness's, and this member is none.

@@ -9,7 +9,7 @@ use crate::remedies::NO_SPACE;
 use crate::timers::{boot_micros, prefer_this_thread};
 use hustings_core::replica::RecordNumber;
 use hustings_core::{ApplyVersion, Record};
-use hustings_wal::{Wal, WalError};
+use hustings_wal::{Wait, Wal, WalError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -105,6 +105,8 @@ impl BusySince {
 pub(crate) struct DiskThread {
     jobs: Sender<Job>,
     pub(crate) busy: BusySince,
+    /// Why a write waits for room.
+    pub(crate) wait: Wait,
 }
 
 impl DiskThread {
@@ -116,7 +118,7 @@ impl DiskThread {
     ) -> std::io::Result<(DiskThread, std::thread::JoinHandle<()>)> {
         let (jobs, arrivals) = std::sync::mpsc::channel();
         let busy = BusySince::default();
-        let own_busy = busy.clone();
+        let (own_busy, wait) = (busy.clone(), wal.wait());
         let thread = std::thread::Builder::new().name("hustings-disk".into()).spawn(move || {
             prefer_this_thread(-5);
             if let Err(error) = run(wal, &arrivals, &news, &own_busy, &counters, &on_sync) {
@@ -124,7 +126,7 @@ impl DiskThread {
                 let _ = news.send(DiskNews::Failed(error));
             }
         })?;
-        Ok((DiskThread { jobs, busy }, thread))
+        Ok((DiskThread { jobs, busy, wait }, thread))
     }
 
     /// Hands records over; when the thread is gone the loop hears of it by [`DiskNews::Failed`].

@@ -60,6 +60,9 @@ pub(crate) enum LinkError {
     /// The peer refuses this node, in its words.
     #[error("refused by the peer: {0}")]
     Refused(Refusal),
+    /// This node refuses a caller, in its own words.
+    #[error("{0}")]
+    Declined(Refusal),
     /// This node refuses the peer that it dialled.
     #[error("the peer is refused: {0}")]
     Unwelcome(Refusal),

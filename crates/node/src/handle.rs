@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use hustings_core::{
-    Admin, ApplyVersion, ClusterId, Lsn, Membership, MembershipChange, NodeId, Outcome, Refusal, Role, StateMachine,
-    Term, Transition,
+    Admin, ApplyVersion, Change, ClusterId, Lsn, Membership, MembershipChange, NodeId, Outcome, Refusal, Role,
+    StateMachine, Term, Transition,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,6 +40,16 @@ pub enum RequestError {
     /// *Definitely* not done: this node's queue is full.
     #[error("this node has too many requests waiting; try again later")]
     QueueFull,
+    /// *Definitely* not done: no frame to a peer and no batch of the log can hold it.
+    #[error(
+        "a command of {bytes} bytes is longer than {bytes_max}: propose it in parts, or raise `NodeConfig::frame_bytes_max` at all members"
+    )]
+    TooLarge {
+        /// Length of the command.
+        bytes: usize,
+        /// The longest one that is taken.
+        bytes_max: usize,
+    },
     /// *Perhaps* done: the leader was lost, or the proposal was too old to be told from a second copy.
     #[error("the outcome is unknown: the request may or may not have been applied")]
     Unknown,
@@ -123,6 +133,9 @@ pub struct Handle<S: StateMachine> {
     pub(crate) status: watch::Receiver<NodeStatus>,
     pub(crate) applied: watch::Receiver<u64>,
     pub(crate) happenings: broadcast::Sender<Happening>,
+    pub(crate) command_bytes_max: usize,
+    /// Closed when the node's threads have ended.
+    pub(crate) ended: watch::Receiver<()>,
 }
 
 impl<S: StateMachine> Clone for Handle<S> {
@@ -132,6 +145,8 @@ impl<S: StateMachine> Clone for Handle<S> {
             status: self.status.clone(),
             applied: self.applied.clone(),
             happenings: self.happenings.clone(),
+            command_bytes_max: self.command_bytes_max,
+            ended: self.ended.clone(),
         }
     }
 }
@@ -139,11 +154,17 @@ impl<S: StateMachine> Clone for Handle<S> {
 impl<S: StateMachine> Handle<S> {
     /// Replicates a command and applies it; any node may be asked.
     ///
-    /// Waits as long as it takes: bound it with a timeout of your own. Commands are applied at most once.
+    /// Waits as long as it takes: bound it with a timeout of your own. Commands are applied at most once. Keep them far below the limit of
+    /// [`NodeConfig::frame_bytes_max`](crate::NodeConfig::frame_bytes_max): one of megabytes holds up all behind it on every link and disk.
     ///
     /// # Errors
-    /// [`RequestError::Refused`] and [`RequestError::QueueFull`] mean *definitely* not done, the others *perhaps*.
+    /// [`RequestError::Refused`], [`RequestError::QueueFull`] and [`RequestError::TooLarge`] mean *definitely* not done, the others
+    /// *perhaps*.
     pub async fn propose(&self, payload: Bytes) -> Result<Applied<S::Response>, RequestError> {
+        let (bytes, bytes_max) = (payload.len(), self.command_bytes_max);
+        if bytes > bytes_max {
+            return Err(RequestError::TooLarge { bytes, bytes_max });
+        }
         let (reply, answer) = oneshot::channel();
         self.submit(Call::Propose { payload, reply })?;
         answer.await.unwrap_or(Err(RequestError::Stopped))
@@ -164,6 +185,10 @@ impl<S: StateMachine> Handle<S> {
             let (reply, answer) = oneshot::channel();
             self.submit(Call::ChangeMembership { change: change.clone(), reply })?;
             match answer.await.unwrap_or(Err(RequestError::Stopped)) {
+                // The others said so before this node's log did.
+                Err(RequestError::Stopped) if self.is_removed_by(&change) => {
+                    return Ok(self.status.borrow().membership.clone());
+                }
                 // It is applied here, too, or another leader comes.
                 Err(RequestError::Refused(Refusal::MembershipPending)) => {
                     let changed = tokio::select! {
@@ -307,13 +332,22 @@ impl<S: StateMachine> Handle<S> {
         self.happenings.subscribe()
     }
 
-    /// Stops the node: what is durable stays, requests that wait end as [`RequestError::Stopped`].
+    /// Whether this node was removed, as this change wanted.
+    fn is_removed_by(&self, change: &MembershipChange) -> bool {
+        let NodeStatus { me, membership, .. } = &*self.status.borrow();
+        !membership.has(*me) && change.steps.contains(&Change::Remove(*me))
+    }
+
+    /// Stops the node: what is durable stays, requests that wait end as [`RequestError::Stopped`]. Its directory and its port can be
+    /// taken then, also where it could not go on and ends by itself.
     pub async fn stop(&self) {
         let (reply, answer) = oneshot::channel();
         if self.calls.send(Call::Stop { reply }).await.is_ok() {
             // An error means that the loop ended first, which is what was wanted.
             let _ = answer.await;
         }
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
     }
 
     fn submit(&self, call: Call<S>) -> Result<(), RequestError> {
@@ -327,7 +361,7 @@ impl<S: StateMachine> Handle<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hustings_core::{Change, Member, SnapshotError};
+    use hustings_core::{Member, SnapshotError};
     use std::future::Future;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
@@ -389,7 +423,14 @@ mod tests {
         };
         let (call, calls) = mpsc::channel(4);
         let ((tell, status), (apply, applied)) = (watch::channel(status), watch::channel(0));
-        let handle = Handle { calls: call, status, applied, happenings: broadcast::channel(1).0 };
+        let handle = Handle {
+            calls: call,
+            status,
+            applied,
+            happenings: broadcast::channel(1).0,
+            command_bytes_max: 1 << 20,
+            ended: watch::channel(()).1,
+        };
         (handle, Loop { calls, status: tell, applied: apply })
     }
 

@@ -16,7 +16,9 @@ use crate::snapshots::{SnapshotJob, SnapshotJobs, SnapshotNews};
 use crate::timers::{Eagerness, Timers, boot_micros};
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::{Action, Event, RecordNumber, Replica, ReplicaMessage, ReplicaTimer, Request, RequestId};
-use hustings_core::{EntryKind, Membership, NodeId, Outcome, Protocol, SnapshotReference, StateMachine, Wire};
+use hustings_core::{
+    Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, SnapshotReference, StateMachine, Wire,
+};
 use hustings_recorder::{Mark, Tape};
 use hustings_wal::Disk;
 use std::cell::RefCell;
@@ -216,6 +218,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             self.hand_over_batch();
             self.say_last_words();
         }
+        self.wiring.status.send_modify(|status| (status.role, status.leader) = (hustings_core::Role::Follower, None));
         tracing::info!(node = self.own_name(), "stopped");
         self.stopping.take()
     }
@@ -341,7 +344,13 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             }
             Arrival::AnotherDirectory { .. } => {}
             Arrival::Removed { why } => {
-                // The peers know better than this node's log: it is out, and says so to whoever runs it.
+                // The peers know better than this node's log: it is out, and says so to whoever runs it, and to whoever asked for it here.
+                self.wiring.status.send_modify(|status| {
+                    let left = MembershipChange::of([Change::Remove(status.me)]);
+                    if let Ok(membership) = status.membership.after(&left) {
+                        status.membership = Arc::new(membership);
+                    }
+                });
                 (self.wiring.on_removed)(&why);
                 self.has_ended = true;
             }

@@ -275,7 +275,7 @@ impl<M: Wire + 'static> Links<M> {
             let answer = self.gatekeeper.borrow().welcome(&hello, shown.as_ref());
             say(&mut stream, &answer).await?;
             return match answer {
-                Greeting::Refusal(refusal) => Err(LinkError::Stranger(format!("refused: {refusal}"))),
+                Greeting::Refusal(refusal) => Err(LinkError::Declined(refusal)),
                 _ => Ok(()),
             };
         }
@@ -302,7 +302,7 @@ impl<M: Wire + 'static> Links<M> {
         let answer = self.gatekeeper.borrow().answer(&hello, admission);
         say(&mut stream, &answer).await?;
         match answer {
-            Greeting::Refusal(refusal) => Err(LinkError::Stranger(format!("refused: {refusal}"))),
+            Greeting::Refusal(refusal) => Err(LinkError::Declined(refusal)),
             _ => {
                 self.door.trust(from.ip());
                 let ended = self.clone().run(stream, buffer, hello).await;

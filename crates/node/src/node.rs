@@ -23,6 +23,7 @@ use crate::snapshots;
 use bytes::Bytes;
 use hustings_core::options::Options as _;
 use hustings_core::replica::ReplicaState;
+use hustings_core::replica::application::{IN_APPLICATION, panic_text};
 use hustings_core::replica::{Birth, Policy, Replica};
 use hustings_core::{
     ApplyVersion, Change, Cluster, Durable, EntryKind, Lsn, Membership, MembershipChange, NodeId, Protocol, Role,
@@ -148,7 +149,15 @@ pub fn start<P: Protocol, S: StateMachine>(
     let (snapshot_jobs, snapshot_thread) =
         snapshots::spawn(store, files.clone(), snapshot_news, config.on_fatal.clone()).map_err(StartError::Thread)?;
 
-    let handle = Handle { calls, status: status_watch, applied: applied_watch, happenings: happenings.clone() };
+    let (ending, ended) = watch::channel(());
+    let handle = Handle {
+        calls,
+        status: status_watch,
+        applied: applied_watch,
+        happenings: happenings.clone(),
+        command_bytes_max: config.command_bytes_max(),
+        ended,
+    };
     let me = config.me;
     let hello = Hello {
         cluster_id: config.cluster_id,
@@ -239,6 +248,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         if let Some(stopping) = stopping {
             let _ = stopping.send(());
         }
+        drop(ending);
     };
     std::thread::Builder::new().name("hustings-loop".into()).spawn(run).map_err(StartError::Thread)?;
     Ok(Node { handle, counters, peer_addresses, me, torn_bytes })
@@ -331,9 +341,10 @@ pub(crate) fn or_fatal<T>(on_fatal: &crate::config::OnFatal, body: impl FnOnce()
     match std::panic::catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => Some(value),
         Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_string()));
-            on_fatal(&format!("an impossible state was reached: {}", text.unwrap_or_default()));
+            match panic_text(&*panic) {
+                text if text.starts_with(IN_APPLICATION) => on_fatal(text),
+                text => on_fatal(&format!("an impossible state was reached: {text}")),
+            }
             None
         }
     }

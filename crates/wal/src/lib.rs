@@ -57,6 +57,7 @@ pub use disk::{Disk, File};
 pub use error::WalError;
 pub use inspect::{Inspection, inspect};
 pub use meta::{Identity, Peek, peek};
+pub use prepare::Wait;
 pub use real::RealDisk;
 pub use recovery::Recovered;
 pub use sim::SimulatedDisk;

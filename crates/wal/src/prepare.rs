@@ -8,9 +8,9 @@ use crate::disk::Disk;
 use crate::error::WalError;
 use crate::segment::{self, Header, Segment};
 use crate::wal::Preparation;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ pub(crate) struct Preparer {
     /// A finished segment that is ready to be taken.
     adopted: Option<Segment>,
     failure: Option<WalError>,
+    wait: Wait,
 }
 
 enum Mode {
@@ -49,9 +50,25 @@ enum Mode {
     },
 }
 
+/// Why the log waits for its next segment, for a thread that does not wait with it.
+#[derive(Clone, Default, Debug)]
+pub struct Wait(Arc<Mutex<Option<String>>>);
+
+impl Wait {
+    /// The reason; `None` while it does not wait.
+    pub fn why(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, why: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+}
+
 /// Does the work, on whichever thread.
 struct Worker {
     disk: Arc<dyn Disk>,
+    wait: Wait,
     /// Length of the spare file, when there is one.
     spare_bytes: Option<u64>,
     is_cancelled: Arc<AtomicBool>,
@@ -81,9 +98,13 @@ impl Worker {
         loop {
             match self.make(header) {
                 Err(error) if is_worth_waiting(&error) && !self.is_cancelled.load(Ordering::Relaxed) => {
+                    self.wait.set(Some(error.cause()));
                     std::thread::sleep(PAUSE);
                 }
-                result => return result,
+                result => {
+                    self.wait.set(None);
+                    return result;
+                }
             }
         }
     }
@@ -105,7 +126,8 @@ impl Preparer {
     pub(crate) fn new(disk: Arc<dyn Disk>, preparation: Preparation) -> Result<Preparer, WalError> {
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let location = disk.location("");
-        let mut worker = Worker { disk, spare_bytes: None, is_cancelled: is_cancelled.clone() };
+        let wait = Wait::default();
+        let mut worker = Worker { disk, wait: wait.clone(), spare_bytes: None, is_cancelled: is_cancelled.clone() };
         let mode = match preparation {
             Preparation::Inline => Mode::Inline(worker),
             Preparation::Background => {
@@ -134,7 +156,12 @@ impl Preparer {
                 Mode::Thread { jobs: Some(jobs), made, is_cancelled, thread: Some(thread) }
             }
         };
-        Ok(Preparer { mode, is_underway: false, adopted: None, failure: None })
+        Ok(Preparer { mode, is_underway: false, adopted: None, failure: None, wait })
+    }
+
+    /// Why the log waits for a segment.
+    pub(crate) fn wait(&self) -> Wait {
+        self.wait.clone()
     }
 
     /// Asks for a segment ahead of need.

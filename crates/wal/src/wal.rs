@@ -19,7 +19,7 @@ use crate::disk::Disk;
 use crate::error::WalError;
 use crate::meta::{Identity, META, Meta};
 use crate::peers;
-use crate::prepare::Preparer;
+use crate::prepare::{Preparer, Wait};
 use crate::recovery::{self, Found, Recovered, Sealed};
 use crate::reserve;
 use crate::sector::{SECTOR, Seal};
@@ -370,6 +370,12 @@ impl Wal {
         let failure = self.preparer.failure()?.cause();
         self.preparer.ask(self.header(self.current.header.sequence + 1));
         Some(failure)
+    }
+
+    /// Why a write waits for the log's next segment, for a thread that does not wait with it. [`Wal::shortage`] says so sooner, while
+    /// there is room to write in; a log that grows faster than anybody asks has none.
+    pub fn wait(&self) -> Wait {
+        self.preparer.wait()
     }
 
     /// Whether the segment after the current one is ready: there is room for as much again. Ask [`Wal::shortage`] first.

@@ -269,7 +269,7 @@ fn a_log_that_needs_room_waits_for_it_and_goes_on() {
     let (mut wal, _) =
         Wal::open(Arc::new(disk.clone()), &support::identity(), &support::founding(), options.clone()).unwrap();
     let durable = Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let told = durable.clone();
+    let (told, wait) = (durable.clone(), wal.wait());
     let writer = std::thread::spawn(move || {
         for index in 1..=100 {
             wal.append(&support::put(1, index, 600)).unwrap();
@@ -292,8 +292,14 @@ fn a_log_that_needs_room_waits_for_it_and_goes_on() {
         reached = now;
     }
     assert!((1..100).contains(&reached) && !writer.is_finished(), "{reached} entries fit");
+    assert!(
+        wait.why().is_some_and(|why| why.contains("the disk is full")),
+        "whoever does not wait is told why: {:?}",
+        wait.why()
+    );
     disk.plan(Faults::default());
     writer.join().unwrap();
+    assert_eq!(wait.why(), None);
     let (_, recovered) =
         Wal::open(Arc::new(disk.clone()), &support::identity(), &support::founding(), options).unwrap();
     assert_eq!(recovered.durable.entries.len(), 100);

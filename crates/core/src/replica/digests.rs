@@ -68,7 +68,7 @@ impl<S: StateMachine> SnapshotContents<S> {
         for (node, incarnation, through, above) in self.state.applied_requests.to_parts() {
             [node, incarnation, through].into_iter().chain(above).for_each(|number| digest.write_number(number));
         }
-        digest.write_number(S::digest(&self.view));
+        digest.write_number(super::application::call(|| self.of_snapshot("digest"), || S::digest(&self.view)));
         digest.finish()
     }
 }

@@ -13,7 +13,7 @@
 use super::applied_requests::{ABOVE_MAX, AppliedRequests};
 use super::backlog::SLICE_COST;
 use super::clock::LogTime;
-use super::{Action, ApplyVersion, Replica, ReplicaMessage, ReplicaTimer};
+use super::{Action, ApplyVersion, Replica, ReplicaMessage, ReplicaTimer, application};
 use crate::laboratory::Defect;
 use crate::protocol::{Input, Protocol};
 use crate::{Lsn, Membership, NodeId, SnapshotError, SnapshotFile, SnapshotReference, StateMachine, Term};
@@ -97,7 +97,7 @@ impl<S: StateMachine> SnapshotContents<S> {
     /// Hands the snapshot's bytes to `sink` in chunks: the replica's own state, then the state machine.
     pub fn encode(&self, sink: &mut dyn FnMut(Bytes)) {
         sink(self.head());
-        S::encode(&self.view, sink);
+        application::call(|| self.of_snapshot("encode"), || S::encode(&self.view, sink));
     }
 
     /// As [`SnapshotContents::encode`], for a file: what comes back is called with it when it is durable
@@ -106,8 +106,16 @@ impl<S: StateMachine> SnapshotContents<S> {
         let head = self.head();
         let start = head.len() as u64;
         sink(head);
-        let once_durable = S::encode_to_file(&self.view, sink)?;
+        let encoded = application::call(|| self.of_snapshot("encode"), || S::encode_to_file(&self.view, sink));
+        let once_durable = encoded?;
         Some(move |file: &Arc<dyn SnapshotFile>| once_durable(file, start))
+    }
+
+    pub(super) fn of_snapshot(&self, method: &str) -> String {
+        format!(
+            "{method} panicked at the state of {}; it is called again for each snapshot: start a build that can do it",
+            self.lsn
+        )
     }
 
     /// Encodes the replica's own state, with which a snapshot begins.

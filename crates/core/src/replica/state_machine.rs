@@ -66,6 +66,9 @@ pub trait StateMachine: Clone + Eq + Hash + Debug + Send + Sync + Sized + 'stati
     fn advance(&mut self, elapsed: Duration);
 
     /// Applies one committed command. Never panics: malformed bytes give an error response and change nothing.
+    ///
+    /// It runs on the loop that carries heartbeats and votes, on every member, the leader first: one that takes an election timeout stops
+    /// the cluster for as long. Keep it within milliseconds, and spread larger work over several commands.
     fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> Self::Response;
 
     /// Cost of the last command, or of the last advance, in units of some 0.1 microseconds. A host lets its peers and timers have their turn when commands

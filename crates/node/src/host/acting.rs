@@ -189,7 +189,14 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             self.is_disk_stalled = is_stalled;
             let health = if is_stalled { DiskHealth::Stalled } else { DiskHealth::Recovered };
             self.mark_disk(health);
-            tracing::warn!(node = self.own_name(), "the disk {health:?}");
+            let node = self.own_name();
+            match (self.wiring.disk.wait.why(), health) {
+                (Some(why), DiskHealth::Stalled) => tracing::error!(
+                    node,
+                    "the disk {health:?}: a write waits for the log's next segment, {why}; it goes on by itself once there is room, and reads of this member's own state go on meanwhile"
+                ),
+                _ => tracing::warn!(node, "the disk {health:?}"),
+            }
             self.step(Event::Health(health));
         }
     }

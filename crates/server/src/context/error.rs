@@ -13,6 +13,7 @@ use tonic::Status;
 pub(crate) fn of_request(error: RequestError) -> Status {
     match error {
         RequestError::QueueFull | RequestError::Refused(Refusal::Overloaded) => EtcdError::TooManyRequests.into(),
+        RequestError::TooLarge { .. } => EtcdError::RequestTooLarge.into(),
         RequestError::Unknown => EtcdError::LeaderChanged.into(),
         RequestError::Stopped => EtcdError::Stopped.into(),
         RequestError::Refused(refusal) => match refusal {
