@@ -24,7 +24,7 @@ use hustings_lease::{
     Why,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -88,13 +88,13 @@ impl Engine {
     ///
     /// # Errors
     /// No thread, or no descriptor.
-    pub(crate) fn start(store: Box<dyn Store>, ttl: Duration) -> std::io::Result<Engine> {
+    pub(crate) fn start(store: Box<dyn Store>, ttl: Duration, seen: Arc<Seen>) -> std::io::Result<Engine> {
         let (orders, incoming) = mpsc::unbounded_channel();
         let (ending, ended) = watch::channel(());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("election".to_owned()).spawn(move || {
             runtime.block_on(async {
-                match Host::new(store, ttl, incoming) {
+                match Host::new(store, ttl, incoming, seen) {
                     Ok(host) => host.run().await,
                     Err(error) => tracing::error!(%error, "no election can be held: no descriptor for a timer"),
                 }
@@ -110,6 +110,22 @@ impl Engine {
 
     pub(crate) fn orders(&self) -> &mpsc::UnboundedSender<Order> {
         &self.orders
+    }
+}
+
+/// The highest token that this process has seen in each election of a store for which it stands no more.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Mutex<BTreeMap<String, Token>>);
+
+impl Seen {
+    fn in_election(&self, name: &str) -> Option<Token> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+    }
+
+    fn note(&self, election: String, token: Token) {
+        let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = tokens.entry(election).or_insert(token);
+        *seen = token.max(*seen);
     }
 }
 
@@ -157,8 +173,8 @@ struct Host {
     /// Candidates that stand once the store is open, and no other candidate of this process stands for the same election.
     pending: Vec<(Key, Standing, Waiter)>,
     runners: BTreeMap<Key, Runner>,
-    /// The highest token that this process has seen in each election for which it stands no more.
-    seen: BTreeMap<String, Token>,
+    /// Outlives the engine: it ends whenever nobody of this process stands.
+    seen: Arc<Seen>,
     timers: BTreeSet<(u64, Key)>,
 }
 
@@ -167,10 +183,11 @@ impl Host {
         store: Box<dyn Store>,
         asked_ttl: Duration,
         orders: mpsc::UnboundedReceiver<Order>,
+        seen: Arc<Seen>,
     ) -> std::io::Result<Host> {
         let (tell, told) = mpsc::unbounded_channel();
         let timer = BootTimer::new()?;
-        let (pending, runners, seen, timers) = (Vec::new(), BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        let (pending, runners, timers) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
         let (turns, ttl, refusal) = (Turns::new(), None, None);
         Ok(Host { store, orders, told, tell, turns, timer, asked_ttl, ttl, refusal, pending, runners, seen, timers })
     }
@@ -323,7 +340,7 @@ impl Host {
         let id = CandidateId::named(&named.id);
         let mut settings = Settings::new(id.clone(), timing, profile);
         (settings.priority, settings.unstopped) = (named.priority, named.unstopped);
-        settings.seen = self.seen.get(&election).copied();
+        settings.seen = self.seen.in_election(&election);
         let (candidate, effects) = match Candidate::start(settings) {
             Ok(started) => started,
             Err(misfit) => return drop(waiter.send(Err(CampaignError::Timing(misfit.0)))),
@@ -430,8 +447,7 @@ impl Host {
         if self.runners.get(&key).is_some_and(|runner| runner.candidate.has_left()) {
             let runner = self.runners.remove(&key).expect("it was just there");
             if let Some(token) = runner.candidate.highest() {
-                let seen = self.seen.entry(runner.election).or_insert(token);
-                *seen = token.max(*seen);
+                self.seen.note(runner.election, token);
             }
             for told in runner.on_left {
                 // A caller that asked may wait no longer.

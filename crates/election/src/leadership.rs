@@ -76,7 +76,8 @@ impl Tenure {
     }
 }
 
-/// The proof of a tenure. It cannot be copied; dropped, it ends the tenure, and releases the election in the background.
+/// The proof of a tenure. It cannot be copied; dropped, it ends the tenure, and releases the election in the background: if the process
+/// lives on. One that ends with its work awaits [`Leadership::resign`] first, or its successor waits for the lease to end.
 ///
 /// Code that acts as the leader borrows a [`Lead`] of it, which alone yields the token:
 ///
@@ -170,8 +171,11 @@ impl Leadership {
 
     /// Works as the leader; dropped at the moment at which all must have ended, if it has not ended by then.
     ///
+    /// Work is dropped where it awaits something. What blocks its thread cannot be dropped, nor what it has given to another thread
+    /// (`tokio::task::spawn_blocking`): ask [`Lead::is_leader`] there, and carry the token.
+    ///
     /// # Errors
-    /// Why the tenure ended before the work did.
+    /// Why the tenure ended before the work did, also where the work has ended by now.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(Lead<'_>) -> T) -> Result<T, Loss> {
         let lead = self.lead()?;
         let deadline = async {
@@ -182,7 +186,18 @@ impl Leadership {
         tokio::select! {
             biased;
             loss = deadline => Err(loss),
-            done = work(lead) => Ok(done),
+            done = work(lead) => self.overdue().map_or(Ok(done), Err),
+        }
+    }
+
+    /// Why all must have ended by now; `None` while there is time.
+    fn overdue(&self) -> Option<Loss> {
+        match &*self.tenure.phase.borrow() {
+            Phase::Leads if self.is_leader() => None,
+            // The clock says so before the engine does.
+            Phase::Leads => Some(Loss::Silence),
+            Phase::Stopping { loss, by_micros } => (boot_micros() >= *by_micros).then(|| loss.clone()),
+            Phase::Over(loss) => Some(loss.clone()),
         }
     }
 

@@ -48,7 +48,7 @@ pub use address::{BadAddress, Scheme, Secret, Security, StoreAddress, StoreTls};
 pub use engine::CampaignError;
 pub use hustings_api::inside::{Inside, InsideListener};
 pub use hustings_lease::history::{End, History, Tenure};
-pub use hustings_lease::{CandidateId, Change, FenceGate, Loss, Token};
+pub use hustings_lease::{Barred, CandidateId, Change, FenceGate, Loss, Memory, Shelf, Token};
 pub use leadership::{Lead, Leadership, Validity};
 pub use observe::{Leader, Observer, StoreError, Wish};
 pub use office::{Election, Named, Office, OpenError};

@@ -2,7 +2,7 @@
 
 use crate::address::{BadAddress, StoreAddress};
 use crate::condition::Condition;
-use crate::engine::{CampaignError, Engine, Order, Standing};
+use crate::engine::{CampaignError, Engine, Order, Seen, Standing};
 use crate::leadership::Leadership;
 use crate::progress::Ticker;
 use crate::renewals::{RenewalCounters, Renewals};
@@ -40,6 +40,12 @@ pub enum OpenError {
 /// All candidates of one process at one store share a session: one lease, one thread.
 static ENGINES: Mutex<BTreeMap<SessionKey, Weak<Engine>>> = Mutex::new(BTreeMap::new());
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
+/// Tokens that this process has seen at each store. Engines end and begin anew, and a store that comes back with an old state must not
+/// be believed by the next one.
+static SEEN: Mutex<BTreeMap<StoreAddress, Arc<Seen>>> = Mutex::new(BTreeMap::new());
+
+/// The shortest time to live that is asked for at all; what a store grants is more, and the times that must fit into it say how much.
+const TTL_MIN: Duration = Duration::from_millis(1);
 
 /// Pause between two tries of a candidate that was admitted before, and is not now.
 const DENIED_PAUSE: Duration = Duration::from_secs(5);
@@ -138,7 +144,8 @@ impl Election {
     }
 
     /// Waits until nothing of this process stands in the store any more: before the process ends, when all campaigns and
-    /// leaderships of this store have been dropped. At most two seconds.
+    /// leaderships of this store have been dropped. At most two seconds. A process that ends without it, and has dropped a leadership
+    /// and not resigned it, may be succeeded only when its lease ends.
     pub async fn close(self) {
         let key = self.session_key();
         let engine = ENGINES.lock().unwrap_or_else(PoisonError::into_inner).get(&key).and_then(Weak::upgrade);
@@ -173,7 +180,8 @@ impl Election {
             return Ok(engine);
         }
         let store = stores::open(&self.store, self.ttl, self.is_tethered);
-        let engine = Arc::new(Engine::start(store, self.ttl)?);
+        let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner).entry(self.store.clone()).or_default().clone();
+        let engine = Arc::new(Engine::start(store, self.ttl, seen)?);
         engines.retain(|_, engine| engine.strong_count() > 0);
         engines.insert(key, Arc::downgrade(&engine));
         Ok(engine)
@@ -222,7 +230,8 @@ impl Named {
         Named { priority, ..self }
     }
 
-    /// Sets the time that the application gets to stop by itself; 2 s without it.
+    /// Sets the time that the application gets to stop by itself when nothing more is heard from the store; 2 s without it. A leader
+    /// that is asked to give way gets all that is left of its validity, and holds up its successor for as long as it uses that.
     #[must_use]
     pub fn stop_grace(self, stop_grace: Duration) -> Named {
         Named { stop_grace, ..self }
@@ -344,6 +353,10 @@ impl Office {
         let has_will = self.election.has_will;
         if has_will {
             will::check().map_err(CampaignError::Will)?;
+        }
+        if self.election.ttl < TTL_MIN {
+            let why = format!("a time to live of {:?} is none: give the lease {TTL_MIN:?} at least", self.election.ttl);
+            return Err(CampaignError::Timing(why));
         }
         self.stand_back(changes.as_ref()).await;
         let engine = self.election.engine().map_err(|error| CampaignError::Ended(error.to_string()))?;

@@ -33,6 +33,9 @@ use crate::will::Will;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// The variable in which a command finds the sidecar's socket.
+pub const SOCKET: &str = "HUSTINGS_SOCKET";
+
 /// Exit code of the parts when they cannot do their work.
 pub const EXIT_SUPERVISOR: u8 = 125;
 

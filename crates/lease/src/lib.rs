@@ -39,7 +39,7 @@ pub mod published;
 pub mod stories;
 
 pub use candidate::{Candidate, Change, Effect, Heir, Input, Loss, Name, Settings, Unstopped, Until, When, Why};
-pub use gate::FenceGate;
+pub use gate::{Barred, FenceGate, Memory, Shelf};
 pub use laboratory::Defect;
 pub use schedule::Schedule;
 pub use store::{Answer, Attempt, CandidateId, Note, Profile, Refusal, Request, Sight, Version};

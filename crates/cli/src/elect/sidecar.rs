@@ -236,7 +236,8 @@ impl Sidecar {
 
     async fn serve(self, notify: Arc<Notify>) -> Result<u8> {
         let mut signals = Signals::new()?;
-        let (board, mut wishes) = watchman::start(self.socket.as_deref(), &self.id, self.election.name(), notify)?;
+        let (board, mut wishes, _listening) =
+            watchman::start(self.socket.as_deref(), &self.id, self.election.name(), notify)?;
         let office = self.election.candidate(self.named.clone());
         board.counts(office.clone());
         if self.health_command.is_some() {
@@ -310,7 +311,7 @@ impl Sidecar {
             ("HUSTINGS_FENCE_NUMBER".to_owned(), token.number.to_string()),
         ]);
         if let Some(socket) = &self.socket {
-            environment.insert("HUSTINGS_SOCKET".to_owned(), socket.display().to_string());
+            environment.insert(hustings_election::supervisor::SOCKET.to_owned(), socket.display().to_string());
         }
         environment
     }

@@ -4,6 +4,7 @@ use super::{election_of, own_id, run, start_logging, store_arguments};
 use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of, not_found, output_argument, unavailable};
 use anyhow::Result;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_election::{CampaignError, Change, Election, Leader, Loss, Named, StoreError, Wish};
 use serde_json::json;
@@ -26,6 +27,7 @@ pub(crate) fn commands() -> Vec<Command> {
             .arg(
                 Arg::new("id")
                     .long("id")
+                    .value_parser(NonEmptyStringValueParser::new())
                     .value_name("NAME")
                     .help("What others see [default: host name and process id]"),
             )

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -111,6 +111,8 @@ impl Board {
     pub(crate) fn told_to(&self, mut command: Command) -> Command {
         let leads = if self.valid().is_some() { "true" } else { "false" };
         command.env("HUSTINGS_ELECTION", &*self.election).env("HUSTINGS_ID", &*self.id).env("HUSTINGS_LEADS", leads);
+        // Of a sidecar around this one.
+        command.env_remove(hustings_election::supervisor::SOCKET);
         command
     }
 }
@@ -124,7 +126,7 @@ pub(crate) fn start(
     id: &str,
     election: &str,
     notify: Arc<Notify>,
-) -> Result<(Board, mpsc::UnboundedReceiver<Wish>)> {
+) -> Result<(Board, mpsc::UnboundedReceiver<Wish>, Option<Listening>)> {
     let (wishes, wished) = mpsc::unbounded_channel();
     let board = Board {
         id: id.into(),
@@ -163,7 +165,17 @@ pub(crate) fn start(
             }
         });
     }
-    Ok((board, wished))
+    Ok((board, wished, socket.map(|path| Listening(path.to_owned()))))
+}
+
+/// A socket in the file system; gone when this is dropped.
+pub(crate) struct Listening(PathBuf);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // Somebody may have taken it away, and the next one takes what is left.
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 async fn leader(State(board): State<Board>) -> Response {
@@ -226,6 +238,9 @@ async fn step_down(State(board): State<Board>, body: Bytes) -> Response {
         Err(_) if body.is_empty() => Value::Null,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}\n")).into_response(),
     };
+    if let Some(name) = ["to", "because"].into_iter().find(|name| !body[name].is_null() && !body[name].is_string()) {
+        return (StatusCode::BAD_REQUEST, format!("{name:?} is no text: {}\n", body[name])).into_response();
+    }
     let text = |name: &str| body[name].as_str().map(str::to_owned);
     let to = text("to");
     if to.as_deref() == Some(&*board.id) {

@@ -256,8 +256,11 @@ async fn neighbours_ask_the_sidecar_over_its_socket() {
     ] {
         assert!(metrics.lines().any(|said| said == line), "{line} is not in\n{metrics}");
     }
+    let (code, why) = ask("POST", "/step-down", "{\"to\": 5}");
+    assert!(code == "400" && why.contains("\"to\" is no text: 5"), "{code} {why}");
     assert_eq!(ask("POST", "/step-down", "{\"because\": \"deploy\"}").0, "202");
     assert_eq!(sidecar.end(), Some(75), "{:?}", sidecar.seen);
+    assert!(!socket.exists(), "nobody serves there any more");
     assert!(
         sidecar.seen.iter().any(|line| line.contains("leads billing no more: asked to step down: deploy")),
         "{:?}",
@@ -325,6 +328,41 @@ async fn a_store_is_changed_while_the_command_runs() {
     assert!(begun[2].id == "c" && begun[2].token > begun[1].token, "{begun:?}");
     last.signal(Signal::TERM);
     assert_eq!(last.end(), Some(0));
+}
+
+/// Goal: found by a hostile reader: a store that came back with an old state let the same process lead once more, with a token that its
+/// own earlier one fences out. Method: all members lose their data while it leads; the next token would be the first of a new cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_comes_back_empty_makes_nobody_lead_with_an_older_token() {
+    let mut story = Story::begin().await;
+    for key in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+        let put = Command::new(HUSTINGS).args(["put", "--endpoints", &story.cluster.endpoints()[0], key, "1"]).status();
+        assert!(put.is_ok_and(|status| status.success()), "the cluster serves");
+    }
+    let mut sidecar = story.worker("a");
+    let before = story.begun(1).await[0].token;
+    (0..3).for_each(|member| story.cluster.kill(member));
+    for member in 0..3 {
+        std::fs::remove_dir_all(&story.cluster.nodes[member].data_dir).expect("it has one");
+        story.cluster.start_node(member).expect("a founder");
+    }
+    let refused = sidecar.line_with("not above");
+    assert!(refused.contains(&before.to_string()), "{refused}");
+    assert_eq!(story.begun(1).await.len(), 1, "its command began once more");
+    sidecar.signal(Signal::TERM);
+    assert_eq!(sidecar.end(), Some(0));
+}
+
+/// Goal: found by a hostile reader: a command under two sidecars was told of the outer one's socket, and asked that who leads. Method: the
+/// inner one serves on none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_without_a_socket_passes_on_nobody_elses() {
+    let story = Story::begin().await;
+    let script = "echo \"socket: ${HUSTINGS_SOCKET:-none}\"";
+    let mut command = story.sidecar("a", &[], &["sh", "-c", script]);
+    let mut sidecar = Running::start(command.env("HUSTINGS_SOCKET", "/outer.sock"));
+    assert_eq!(sidecar.line_with("socket: "), "socket: none");
+    assert_eq!(sidecar.end(), Some(0));
 }
 
 /// Goal: a sidecar that is told to end does so, whatever the store does. Method: all members are killed, then it is told.

@@ -1,7 +1,7 @@
 //! The process that ends COMMAND in time, also when the sidecar cannot: [`run_warden`]. One thread, no runtime.
 
 use super::tree::{adopt_orphans, end_descendants, reap};
-use super::{CELL, Cage, EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times, cell, shim};
+use super::{CELL, Cage, EXIT_SUPERVISOR, SHIM, SOCKET, Say, Start, Tell, Times, cell, shim};
 use crate::clock::{boot_micros, fire_once};
 use crate::lines::Lines;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -140,6 +140,8 @@ impl Warden {
             .args([SHIM, &me])
             .arg(cage.as_ref().map_or("-".as_ref(), |cage| cage.directory().as_os_str()))
             .args(command)
+            // Of a sidecar around this one, which serves another election.
+            .env_remove(SOCKET)
             .envs(environment)
             .process_group(0)
             .spawn();

@@ -59,6 +59,28 @@ async fn a_namespace_that_is_missing_is_named() {
 async fn a_part_of_a_second_is_refused_with_what_a_lease_can_state() {
     let why = refusal(&server().url("billing"), Duration::from_millis(500)).await;
     assert!(why.contains("500ms is too short for this store: kubernetes grants 1s"), "{why}");
+    let none = in_time("a refusal", candidate(&server().url("billing"), Duration::ZERO, "a").campaign()).await;
+    assert!(none.is_err_and(|why| why.to_string().contains("a time to live of 0ns is none")), "no store is asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_outlived_its_tenure_is_told_so() {
+    // Goal: found by a hostile reader: work that blocked its thread until long after the end was answered with success, while another led.
+    // Method: it is told to stop, and its thread is held until all must have ended.
+    let server = server();
+    let leadership = campaign(&candidate(&server.url("billing"), TTL, "a")).await;
+    let validity = leadership.validity();
+    leadership.step_down("an operator asks");
+    let (_, left) = in_time("it is told to stop", leadership.stop()).await;
+    let work = leadership.run(async |lead| {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() <= left {
+            std::hint::spin_loop();
+        }
+        lead.token()
+    });
+    let answer = in_time("the work", work).await;
+    assert!(answer.is_err(), "{answer:?}, and {:?} are left", validity.remaining());
 }
 
 #[tokio::test(flavor = "multi_thread")]
