@@ -8,6 +8,7 @@ mod door;
 mod elections_beside;
 mod fast;
 mod figures;
+mod is_leader;
 #[cfg(feature = "kube-apiserver")]
 mod kube_apiserver;
 #[cfg(feature = "kube-apiserver")]
@@ -49,6 +50,8 @@ chores:
                   what 10,000 elections of 30 processes cost a cluster at rest, and when a killed process is succeeded in all
   elections-beside [--rounds N] [--only STORE] [--kubernetes] [--dev]
                   how soon a released election is led again, beside etcdctl, Curator, consul lock and client-go
+  is-leader-beside [--dev]
+                  what it costs to ask whether one leads, beside client-go's elector from the Go module proxy
   newest-etcd [--version 3.N.P] [--build-only]
                   build an etcd of today from the Go module proxy, and run the tests of elections at it
   page-in-go      run the lines in Go of docs/tutorials/a-leader-for-your-service.md, with etcd's client from the Go module proxy
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         ["kube-apiserver", rest @ ..] => with_cluster("kube-apiserver", rest),
         ["newest-etcd", rest @ ..] => newest_etcd::run(rest),
         ["page-in-go"] => page_in_go::run(),
+        ["is-leader-beside", rest @ ..] => is_leader::run(rest),
         ["elections-beside", rest @ ..] => with_cluster("elections-beside", rest),
         ["many-elections", rest @ ..] => with_cluster("many-elections", rest),
         _ => Err(USAGE.to_owned()),

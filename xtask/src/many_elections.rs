@@ -4,6 +4,10 @@
 //!   ten services × three replicas, 1,000 elections each ──► a cluster of three: what does it cost at rest?
 //!   one replica is killed                               ──► when are all its elections held again?
 //! ```
+//!
+//! Then the same by client-go's pattern: [`client_go`].
+
+mod client_go;
 
 use crate::chore::{self, Profile, Surroundings};
 use anyhow::{Context, Result};
@@ -52,6 +56,7 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
     profile.build(&["-p", "hustings-election", "--example", "many_elections"])?;
     let surroundings = Surroundings::begin(profile);
     chore::block_on(1, measure(&profile.folder(), elections))?;
+    chore::block_on(1, client_go::measure(&profile.folder().join("hustings"), elections))?;
     println!("{}", surroundings.told());
     Ok(())
 }
@@ -82,9 +87,10 @@ async fn measure(target: &Path, elections: usize) -> Result<()> {
     );
 
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let before = look(&cluster, &replicas)?;
+    let before = (Look::at(&cluster)?, clients(&replicas));
     tokio::time::sleep(REST).await;
-    let after = look(&cluster, &replicas)?;
+    let after = (Look::at(&cluster)?, clients(&replicas));
+    let ((before, before_clients), (after, after_clients)) = (before, after);
     let seconds = REST.as_secs_f64();
     println!(
         "at rest, T = 10 s: {:.1} entries a second, {:.1} calls a second",
@@ -94,7 +100,7 @@ async fn measure(target: &Path, elections: usize) -> Result<()> {
     for (node, (before, after)) in cluster.nodes.iter().zip(before.nodes.iter().zip(&after.nodes)) {
         println!("  {}: {:.2} % of a core, {:.0} MiB", node.name, (after.0 - before.0) / seconds * 100.0, after.1);
     }
-    let (used, most) = (after.clients.0 - before.clients.0, after.clients.1);
+    let (used, most) = (after_clients.0 - before_clients.0, after_clients.1);
     println!(
         "  a process with {each} candidates: {:.2} % of a core, at most {most:.0} MiB",
         used / seconds * 100.0 / replicas.len() as f64
@@ -144,18 +150,22 @@ struct Look {
     calls: f64,
     /// Seconds of a processor and MiB, of each node.
     nodes: Vec<(f64, f64)>,
-    /// Seconds of a processor of all clients together, and MiB of the largest.
-    clients: (f64, f64),
 }
 
-fn look(cluster: &Cluster, replicas: &[Replica]) -> Result<Look> {
-    let hosts: Vec<&str> = cluster.nodes.iter().map(|node| node.client.trim_start_matches("http://")).collect();
-    let calls = hosts.iter().filter_map(|host| metric(host, "grpc_server_handled_total")).sum();
-    let entries = metric(hosts[0], "etcd_server_proposals_applied_total").context("it is told")?;
-    let nodes: Option<Vec<_>> = cluster.nodes.iter().map(|node| usage(node.pid()?)).collect();
+impl Look {
+    fn at(cluster: &Cluster) -> Result<Look> {
+        let hosts: Vec<&str> = cluster.nodes.iter().map(|node| node.client.trim_start_matches("http://")).collect();
+        let calls = hosts.iter().filter_map(|host| metric(host, "grpc_server_handled_total")).sum();
+        let entries = metric(hosts[0], "etcd_server_proposals_applied_total").context("it is told")?;
+        let nodes: Option<Vec<_>> = cluster.nodes.iter().map(|node| usage(node.pid()?)).collect();
+        Ok(Look { entries, calls, nodes: nodes.context("nodes run")? })
+    }
+}
+
+/// Seconds of a processor of all clients together, and MiB of the largest.
+fn clients(replicas: &[Replica]) -> (f64, f64) {
     let clients: Vec<_> = replicas.iter().filter_map(|replica| usage(replica.process.id())).collect();
-    let clients = (clients.iter().map(|one| one.0).sum(), clients.iter().map(|one| one.1).fold(0.0, f64::max));
-    Ok(Look { entries, calls, nodes: nodes.context("nodes run")?, clients })
+    (clients.iter().map(|one| one.0).sum(), clients.iter().map(|one| one.1).fold(0.0, f64::max))
 }
 
 /// The sum over all labels.
