@@ -4,12 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::Arc;
 
 use crate::probe_cases::{CALLERS, Case, LEASES, PERMISSIONS, Proof, Who, cases};
 use crate::probe_post::post;
 use crate::probe_wire::call;
 use crate::support::{etcd, hustings, program, run};
 use crate::town::Town;
+use bytes::Bytes;
+use http_body_util::Full;
 use hustings_api::Client;
 use hustings_api::authpb;
 use hustings_api::client::{Options, tls};
@@ -18,9 +21,13 @@ use hustings_api::etcdserverpb::auth_client::AuthClient;
 use hustings_testbed::{Cluster, Program, wait_for};
 use hustings_tls::made::{Authority, Subject};
 use hustings_tls::{Identity, Pair, Trust};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
 use tonic::transport::Channel;
 
 /// A cluster of one with users, keys and leases.
@@ -36,6 +43,27 @@ enum Door {
     Json,
     /// gRPC by those who show a certificate with their name, and no token.
     Certificate,
+    /// JSON over TLS.
+    JsonInTls,
+}
+
+impl Door {
+    fn is_json(self) -> bool {
+        matches!(self, Door::Json | Door::JsonInTls)
+    }
+}
+
+/// A client of HTTP that trusts this town.
+fn in_tls(town: &Town) -> HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>> {
+    let mut roots = RootCertStore::empty();
+    for ca in CertificateDer::pem_file_iter(&town.ca).expect("a file") {
+        roots.add(ca.expect("a certificate")).expect("an authority");
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
+    let tls = tls.with_root_certificates(roots).with_no_client_auth();
+    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    HttpClient::builder(TokioExecutor::new()).build(connector.enable_http1().build())
 }
 
 /// A client that shows the certificate of this name.
@@ -59,12 +87,15 @@ impl Guarded {
         Guarded::found(cluster, client).await
     }
 
-    /// One that takes the name in a client's certificate as its user.
-    async fn start_in_tls(program: Program, town: &Town) -> Guarded {
+    /// One that speaks TLS; asked for client certificates, it takes the name in one as its user.
+    async fn start_in_tls(program: Program, town: &Town, asks_for_certificates: bool) -> Guarded {
         let server = town.issue("server", &Subject::new("server").host("localhost").address([127, 0, 0, 1]));
         let [certificate, key, ca] =
             [&server.certificate, &server.key, &town.ca].map(|path| path.to_str().expect("paths here are text"));
-        let flags = ["--cert-file", certificate, "--key-file", key, "--trusted-ca-file", ca, "--client-cert-auth"];
+        let mut flags = vec!["--cert-file", certificate, "--key-file", key];
+        if asks_for_certificates {
+            flags.extend(["--trusted-ca-file", ca, "--client-cert-auth"]);
+        }
         let mut cluster = Cluster::prepare(program.with(&flags), 1).expect("ports are free");
         cluster.nodes[0].client = cluster.nodes[0].client.replace("http://", "https://");
         cluster.start_node(0).expect("it starts");
@@ -228,8 +259,8 @@ impl Seen {
 /// Whether a case is asked through this door: observing is a stream without an end.
 fn is_asked(case: &Case, door: Door) -> bool {
     // Paths of JSON name a method twice, which is one method over gRPC.
-    let is_again = case.path.starts_with("kv/lease/") && door != Door::Json;
-    let is_for_grpc = case.path.is_empty() && door == Door::Json;
+    let is_again = case.path.starts_with("kv/lease/") && !door.is_json();
+    let is_for_grpc = case.path.is_empty() && door.is_json();
     !is_again && !is_for_grpc && !case.method.ends_with("Observe")
 }
 
@@ -237,6 +268,10 @@ fn is_asked(case: &Case, door: Door) -> bool {
 async fn compared(ours: &Guarded, etcd: &Guarded, callers: &[Who], door: Door, town: Option<&Town>) -> Seen {
     let mut seen = Seen::default();
     let http: HttpClient<HttpConnector, _> = HttpClient::builder(TokioExecutor::new()).build_http();
+    let https = match (door, town) {
+        (Door::JsonInTls, Some(town)) => Some(in_tls(town)),
+        _ => None,
+    };
     for (place, who) in callers.iter().enumerate() {
         let mut tokens = [None, None];
         let mut channels = Vec::new();
@@ -258,9 +293,12 @@ async fn compared(ours: &Guarded, etcd: &Guarded, callers: &[Who], door: Door, t
             }
             let mut outcomes = Vec::new();
             for ((token, channel), at) in tokens.iter().zip(&channels).zip([ours, etcd]) {
-                outcomes.push(match door {
-                    Door::Json => post(&http, &at.cluster.nodes[0].client, &case, token.as_deref()).await,
-                    Door::Grpc | Door::Certificate => call(channel, &case, token.as_deref()).await,
+                outcomes.push(match (&https, door) {
+                    (Some(https), _) => post(https, &at.cluster.nodes[0].client, &case, token.as_deref()).await,
+                    (None, Door::Json | Door::JsonInTls) => {
+                        post(&http, &at.cluster.nodes[0].client, &case, token.as_deref()).await
+                    }
+                    (None, Door::Grpc | Door::Certificate) => call(channel, &case, token.as_deref()).await,
                 });
             }
             let [here, there] = outcomes.try_into().expect("two were asked");
@@ -293,10 +331,22 @@ async fn what_etcd_refuses_as_json_is_refused_in_the_same_words() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whom_etcd_takes_by_a_certificate_is_taken_and_refused_alike() {
     let town = Town::found();
-    let (ours, etcd) = (Guarded::start_in_tls(program(), &town).await, Guarded::start_in_tls(etcd(), &town).await);
+    let ours = Guarded::start_in_tls(program(), &town, true).await;
+    let etcd = Guarded::start_in_tls(etcd(), &town, true).await;
     let callers: Vec<Who> = CALLERS.into_iter().filter(|who| who.proof == Proof::Certificate).collect();
     let seen = compared(&ours, &etcd, &callers, Door::Certificate, Some(&town)).await;
     seen.assert_alike(Door::Certificate, 1_500);
+}
+
+/// Goal: the gateway behind TLS admits whom etcd's admits. Method: the same calls as JSON, by all who have a token and by nobody. No
+/// client needs a certificate here: etcd's gateway would show its own to itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_etcd_refuses_as_json_in_tls_is_refused_in_the_same_words() {
+    let town = Town::found();
+    let ours = Guarded::start_in_tls(program(), &town, false).await;
+    let etcd = Guarded::start_in_tls(etcd(), &town, false).await;
+    let seen = compared(&ours, &etcd, &with_tokens(), Door::JsonInTls, Some(&town)).await;
+    seen.assert_alike(Door::JsonInTls, 4_000);
 }
 
 /// Goal: the one bound that etcd does not have is where the docs say it is. Method: a name of one byte too many, at both.
@@ -370,7 +420,7 @@ async fn the_last_of_several_common_names_is_the_user() {
     let pairs = [("first", "/CN=root/CN=reader"), ("last", "/CN=reader/CN=root")]
         .map(|(file, names)| issue_with_names(&town, file, names));
     for program in [program(), etcd()] {
-        let guarded = Guarded::start_in_tls(program, &town).await;
+        let guarded = Guarded::start_in_tls(program, &town, true).await;
         let mut outcomes = Vec::new();
         for pair in &pairs {
             let client = showing(&town, &guarded.cluster.nodes[0].client, pair.clone()).await;

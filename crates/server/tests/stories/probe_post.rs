@@ -5,14 +5,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::Connect;
 
 use super::probe_cases::Case;
 use super::probe_wire::refusal_in;
 
 /// Makes one call through the gateway; as [`call`].
-pub async fn post(
-    client: &HttpClient<HttpConnector, Full<Bytes>>,
+pub async fn post<C: Connect + Clone + Send + Sync + 'static>(
+    client: &HttpClient<C, Full<Bytes>>,
     base: &str,
     case: &Case,
     token: Option<&str>,
