@@ -23,6 +23,7 @@ mod probe_cases;
 mod probe_post;
 #[path = "../../server/tests/stories/probe_wire.rs"]
 mod probe_wire;
+mod proving_ground;
 mod refusals;
 mod resume;
 mod rolling_certificates;

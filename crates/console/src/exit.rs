@@ -35,6 +35,8 @@ pub enum Code {
     NotExecutable,
     /// There is no such command.
     NoCommand,
+    /// The user ended a search before it was over.
+    Interrupted,
     /// The command line of a bench for Maelstrom is wrong.
     BadArguments,
     /// The test could not be carried out.
@@ -49,7 +51,7 @@ const PROVERS: &str = "simulate, check, play, compare, convict";
 
 impl Code {
     /// All codes, by number.
-    pub const ALL: [Code; 15] = [
+    pub const ALL: [Code; 16] = [
         Code::Done,
         Code::Failed,
         Code::Usage,
@@ -63,6 +65,7 @@ impl Code {
         Code::Sidecar,
         Code::NotExecutable,
         Code::NoCommand,
+        Code::Interrupted,
         Code::BadArguments,
         Code::Broken,
     ];
@@ -81,6 +84,7 @@ impl Code {
             Code::Sidecar => SIDECAR,
             Code::NotExecutable => 126,
             Code::NoCommand => 127,
+            Code::Interrupted => 130,
             Code::BadArguments => 254,
             Code::Broken => 255,
         }
@@ -95,6 +99,7 @@ impl Code {
             Code::NotAllowed => "all that ask a member, or a store of elections",
             Code::Degraded => "status",
             Code::Unjudged => PROVERS,
+            Code::Interrupted => "simulate --guided",
             Code::Unknown | Code::BadArguments | Code::Broken => "workload",
             Code::Lost => "run, lock, elect",
             Code::Sidecar | Code::NotExecutable | Code::NoCommand => "run, lock",
@@ -117,6 +122,7 @@ impl Code {
             Code::Sidecar => "the sidecar itself failed",
             Code::NotExecutable => "the command cannot be run",
             Code::NoCommand => "there is no such command",
+            Code::Interrupted => "SIGINT or SIGTERM ended it early; what it had found is told and written",
             Code::BadArguments => "the command line is wrong",
             Code::Broken => "the test could not be carried out",
         }

@@ -49,8 +49,8 @@ impl Envelope {
     /// # Errors
     /// In words, what is not as it should be: not JSON, a key that is missing, of another type or unknown.
     pub fn parse(line: &str) -> Result<Envelope, String> {
-        let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
-        let Value::Object(mut fields) = value else { return Err("not a JSON object".into()) };
+        let value: Value = serde_json::from_str(line).map_err(|error| format!("it is not JSON: {error}"))?;
+        let Value::Object(mut fields) = value else { return Err("it is not a JSON object".into()) };
         let mut text = |name: &str| match fields.remove(name) {
             Some(Value::String(text)) => Ok(text),
             Some(_) => Err(format!("`{name}` is not a string")),

@@ -157,7 +157,7 @@ impl<P: Protocol> Node<P> {
         match Envelope::parse(line) {
             Ok(envelope) => self.on_envelope(now, envelope, out),
             Err(why) => {
-                out.notes.push(format!("a line is ignored, for it is {why}"));
+                out.notes.push(format!("a line is ignored: {why}"));
                 Ok(())
             }
         }

@@ -3,7 +3,7 @@
 //! Every protocol plays every storm with the same seeds: the same network, disks, clients and faults. A row is a protocol; what
 //! a gap between two reigns is, [`hustings_world::laboratory`] says. Virtual time: the figures are exactly repeatable.
 
-use super::{charts, is_json};
+use super::{charts, files, is_json};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
@@ -17,7 +17,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most seeds of a storm: more take days.
+const SEEDS_MAX: u64 = 1_000_000;
 
 /// The command line of `compare`.
 pub fn command() -> Command {
@@ -29,8 +32,12 @@ pub fn command() -> Command {
         .after_help("Times to a new leader count from the moment when no leader could serve any more.")
         .arg(Arg::new("storm").long("storm").default_value("all").help("A storm by name, or all"))
         .arg(path("storms").value_name("DIR").default_value("scenarios").help("Where storms are: DIR/<name>/storm.txt"))
-        .arg(number("seeds", "So many seeds of every storm").default_value("20"))
-        .arg(number("jobs", "Threads").default_value("2"))
+        .arg(
+            number("seeds", "So many seeds of every storm")
+                .value_parser(value_parser!(u64).range(1..=SEEDS_MAX))
+                .default_value("20"),
+        )
+        .arg(number("jobs", "Threads; no more than there are cores").default_value("2"))
         .arg(super::protocols_argument())
         .arg(
             Arg::new("as-published")
@@ -218,6 +225,9 @@ fn storms_in(directory: &Path, wanted: &str) -> Result<Vec<(String, Script)>> {
         }
     }
     storms.sort_by(|(one, _), (other, _)| one.cmp(other));
+    if storms.is_empty() {
+        return Err(Exit::with(Code::Usage, super::play::no_storms(directory)));
+    }
     let names: Vec<&str> = storms.iter().map(|(name, _)| name.as_str()).collect();
     if wanted != "all" && !names.contains(&wanted) {
         let nearest = parse::nearest(wanted, &names);
@@ -239,29 +249,39 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let storms = storms_in(directory, wanted)?;
     let names = super::protocols_of(matches);
     let seeds = number("seeds");
-    let jobs: Vec<(usize, usize, u64)> = (0..names.len())
-        .flat_map(|name| (0..storms.len()).map(move |storm| (name, storm)))
-        .flat_map(|(name, storm)| (1..=seeds).map(move |seed| (name, storm, seed)))
-        .collect();
-    let bar = ProgressBar::new(jobs.len() as u64);
+    if let Some(path) = matches.get_one::<PathBuf>("report") {
+        files::check_file("report", path)?;
+    }
+    // Protocol after protocol, of each storm after storm, of each seed after seed.
+    let runs = names.len() as u64 * storms.len() as u64 * seeds;
+    let run_of = |place: u64| {
+        let (pair, seed) = ((place / seeds) as usize, place % seeds + 1);
+        (pair / storms.len(), pair % storms.len(), seed)
+    };
+    let bar = ProgressBar::new(runs);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs  {elapsed} of {duration}") {
         bar.set_style(style);
     }
-    let (next, rows) = (AtomicUsize::new(0), Mutex::new(BTreeMap::<(usize, usize), Row>::new()));
+    let (next, rows) = (AtomicU64::new(0), Mutex::new(BTreeMap::<(usize, usize), Row>::new()));
     let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
     std::thread::scope(|scope| {
-        for _ in 0..number("jobs") {
+        for _ in 0..super::threads(number("jobs"), runs) {
             scope.spawn(|| {
-                while let Some((name, storm, seed)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let mut script = storms[*storm].1.clone();
-                    script.settings.seed = *seed;
+                loop {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    if place >= runs {
+                        return;
+                    }
+                    let (name, storm, seed) = run_of(place);
+                    let mut script = storms[storm].1.clone();
+                    script.settings.seed = seed;
                     // A published form may write down no votes at all; what follows from that is more telling.
                     script.settings.rules.votes_are_promises = !is_published;
-                    let subject = Subject { is_published, ..Subject::named(&names[*name]) };
+                    let subject = Subject { is_published, ..Subject::named(&names[name]) };
                     match protocols::visit(&subject, Measuring { script: &script }) {
                         Ok(figures) => {
                             let mut rows = rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                            rows.entry((*name, *storm)).or_default().take(&script, &figures);
+                            rows.entry((name, storm)).or_default().take(&script, &figures);
                         }
                         Err(error) => {
                             *failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
@@ -296,7 +316,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
     if let Some(path) = matches.get_one::<PathBuf>("report") {
         let page = charts::page(&names, &storms, &totals, &rows, seeds)?;
-        std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
+        files::write(path, &page)?;
     }
     let violated: u64 = totals.iter().map(Row::violated).sum();
     match violated {

@@ -24,6 +24,8 @@ mod charts;
 pub mod check;
 pub mod compare;
 pub mod convict;
+mod files;
+mod interruption;
 pub mod lab;
 pub mod maelstrom;
 mod picture;
@@ -131,15 +133,20 @@ pub fn subject_of(matches: &ArgMatches) -> anyhow::Result<Subject> {
     Ok(subject)
 }
 
-/// A panic inside a simulated member is a finding and not the end of this process.
+/// A panic inside a simulated member is a finding and not the end of this process; every other panic is told as before.
 pub(crate) fn keep_quiet_about_findings() {
-    std::panic::set_hook(Box::new(|_| {}));
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !hustings_world::panics::is_caught() {
+            before(panic);
+        }
+    }));
 }
 
-/// Words of the panic with which a member stopped; empty if it has none.
-pub(crate) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+/// Threads for so many runs, if so many are asked for: no more than there are runs, or cores.
+pub(crate) fn threads(wanted: u64, runs: u64) -> u64 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+    wanted.min(runs).min(cores).max(1)
 }
 
 /// Every defect that can be planted under this protocol.

@@ -5,7 +5,7 @@
 //! protocol.
 
 use super::picture::{Run, Time};
-use super::{common, is_json, report, stories, subject_of};
+use super::{common, files, is_json, report, stories, subject_of};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
@@ -13,10 +13,10 @@ use hustings_core::{Protocol, Slots};
 use hustings_kv::KvStore;
 use hustings_properties::Violation;
 use hustings_protocols::{self as protocols, Subject, Visit};
+use hustings_world::panics::caught;
 use hustings_world::{Line, Plants, Script, World, every};
 use serde_json::json;
 use std::fmt::Write as _;
-use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 
 /// The command line of `play`.
@@ -52,14 +52,27 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(directory) = matches.get_one::<PathBuf>("storms") {
         return storms(directory, is_update);
     }
+    if let Some(path) = matches.get_one::<PathBuf>("report") {
+        files::check_file("report", path)?;
+    }
     let Some(path) = matches.get_one::<PathBuf>("script") else {
         return Err(Exit::with(Code::Usage, "no script is named"));
     };
     if let Some(story) = path.to_str().filter(|_| !path.exists()).and_then(stories::named) {
         return stories::show(&story, is_json(matches));
     }
+    let names_a_story = !path.exists() && path.extension().is_none() && path.components().count() == 1;
+    if let Some(word) = path.to_str().filter(|_| names_a_story) {
+        let (nearest, names) = (stories::nearest(word), stories::names());
+        let what = format!("there is no file and no story `{word}`; did you mean `{nearest}`? The stories: {names}");
+        return Err(Exit::with(Code::Usage, what));
+    }
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    if lines.clone().next().is_none() {
+        let what = format!("{}: there is nothing to play in it; `docs/scripts.md` has every line", path.display());
+        return Err(Exit::with(Code::Usage, what));
+    }
     if let Some(first) = lines.next().filter(|first| first.starts_with("every")) {
         let bounds =
             every::bounds_of(first).map_err(|what| Exit::with(Code::Usage, format!("{}: {what}", path.display())))?;
@@ -198,7 +211,7 @@ impl Visit for Playing<'_> {
         // As `simulate` has it, whose scripts these may be.
         settings.rules.votes_are_promises = !self.subject.is_published;
         let mut world: Option<World<P, KvStore>> = None;
-        let run = AssertUnwindSafe(|| {
+        let verdict = caught(|| {
             let world = world.insert(World::planted(settings, options, plants)?);
             world.journal.shows_messages = self.shows_messages;
             if self.report.is_some() {
@@ -219,11 +232,7 @@ impl Visit for Playing<'_> {
                     .map_err(|story| Violation::of("linearizable", story.to_string()))
             })
         });
-        let verdict = std::panic::catch_unwind(run);
-        let violation = match verdict {
-            Ok(verdict) => verdict.err(),
-            Err(panic) => Some(Violation::of("assertions", super::words_of(panic.as_ref()))),
-        };
+        let violation = verdict.unwrap_or_else(|words| Err(Violation::of("assertions", words))).err();
         if let (Some(path), Some(world)) = (self.report, &world) {
             self.draw(path, world, violation.clone())?;
         }
@@ -281,6 +290,11 @@ fn compare(golden: &Path, transcript: &str, is_update: bool) -> Result<()> {
     Err(Exit::with(Code::Failed, text))
 }
 
+/// What is said of a directory without storms.
+pub(crate) fn no_storms(directory: &Path) -> String {
+    format!("there is no storm in {}: a storm is a folder there with a file storm.txt", directory.display())
+}
+
 /// Plays every storm for every protocol.
 fn storms(directory: &Path, is_update: bool) -> Result<()> {
     let mut failures = Vec::new();
@@ -314,7 +328,10 @@ fn storms(directory: &Path, is_update: bool) -> Result<()> {
             }
         }
     }
-    if failures.is_empty() && played > 0 {
+    if played == 0 {
+        return Err(Exit::with(Code::Usage, no_storms(directory)));
+    }
+    if failures.is_empty() {
         println!("{played} transcripts are as they were written down");
         return Ok(());
     }

@@ -4,8 +4,9 @@
 //! stay while one scrolls, one can zoom, logs are cells in the colours of their terms, the step that violates is marked, and each
 //! line of the story shows where it stands in the picture. People look before they read.
 
+use crate::files;
 use crate::picture::Run;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
 
@@ -69,7 +70,7 @@ fn page_of(headline: &str, told: &Value, script: &str) -> String {
 /// The file cannot be written.
 pub(crate) fn write(path: &Path, headline: &str, run: &Run<'_>, shown: Shown, script: &str) -> Result<()> {
     let page = page(headline, run, shown, script);
-    std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))
+    files::write(path, &page)
 }
 
 /// Writes the page of a run that somebody else tells, in the shape of [`crate::picture`].
@@ -77,7 +78,7 @@ pub(crate) fn write(path: &Path, headline: &str, run: &Run<'_>, shown: Shown, sc
 /// # Errors
 /// The file cannot be written.
 pub fn write_page(path: &Path, headline: &str, told: &Value, script: &str) -> Result<()> {
-    std::fs::write(path, page_of(headline, told, script)).with_context(|| format!("writing {}", path.display()))
+    files::write(path, &page_of(headline, told, script))
 }
 
 #[cfg(test)]

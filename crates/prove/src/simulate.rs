@@ -1,8 +1,9 @@
 //! `hustings simulate`: what seeds draw, judged at every step.
 
 use super::picture::{Run, Time};
-use super::{common, is_json, report, subject_of};
-use anyhow::{Context, Result};
+use super::{common, files, is_json, report, subject_of};
+use crate::interruption::Interruption;
+use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
 use hustings_core::quorum::may_be_witnesses;
@@ -28,6 +29,9 @@ const GUIDED_RUNS: u64 = 10_000;
 /// Microseconds of faults in each run of a search, unless it is said.
 const GUIDED_SAFETY: u64 = 20_000_000;
 
+/// Most virtual hours of faults in a run: all of them are drawn before it begins.
+const HOURS_MAX: u64 = 1_000;
+
 /// The command line of `simulate`.
 pub fn command() -> Command {
     let number =
@@ -39,12 +43,16 @@ pub fn command() -> Command {
     )
     .arg(number("nodes", "Voters at the beginning").default_value("3"))
     .arg(number("seed", "One seed").conflicts_with("from"))
-    .arg(number("seeds", "So many seeds, from --from on"))
+    .arg(number("seeds", "So many seeds, from --from on; the last one is followed by 0"))
     .arg(number("from", "The first of many seeds").default_value("1"))
-    .arg(number("minutes", "Virtual minutes of faults per seed").conflicts_with("hours"))
-    .arg(number("hours", "Virtual hours of faults per seed"))
+    .arg(
+        number("minutes", "Virtual minutes of faults per seed")
+            .value_parser(value_parser!(u64).range(..=HOURS_MAX * 60))
+            .conflicts_with("hours"),
+    )
+    .arg(number("hours", "Virtual hours of faults per seed").value_parser(value_parser!(u64).range(..=HOURS_MAX)))
     .arg(number("witnesses", "So many of them vote and hold no data: fewer than half").default_value("0"))
-    .arg(number("jobs", "Threads").default_value("1"))
+    .arg(number("jobs", "Threads; no more than there are cores").default_value("1"))
     .arg(
         Arg::new("guided")
             .long("guided")
@@ -90,7 +98,9 @@ struct Simulation<'a> {
     subject: &'a Subject,
     nodes: u64,
     witnesses: u64,
-    seeds: std::ops::Range<u64>,
+    /// The first seed, and how many there are; `None` is as many as fit.
+    first_seed: u64,
+    seeds: Option<u64>,
     safety: u64,
     jobs: u64,
     /// Time after which no further seed is begun.
@@ -104,8 +114,10 @@ struct Simulation<'a> {
 /// A search, and how far it goes.
 struct Guided {
     seed: u64,
-    runs: u64,
+    /// `None` is as many as fit.
+    runs: Option<u64>,
     corpus: Option<PathBuf>,
+    interruption: Interruption,
 }
 
 /// Runs `hustings simulate`.
@@ -119,10 +131,10 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let number = |name: &str| matches.get_one::<u64>(name).copied();
     let minutes = number("minutes").or_else(|| number("hours").map(|hours| hours * 60)).unwrap_or(5);
     let lasts = matches.get_one::<humantime::Duration>("for").map(|duration| **duration);
-    let seeds = match (number("seed"), number("seeds"), number("from")) {
-        (Some(seed), _, _) => seed..seed + 1,
-        (None, _, from) if lasts.is_some() => from.unwrap_or(1)..u64::MAX,
-        (None, count, from) => from.unwrap_or(1)..from.unwrap_or(1) + count.unwrap_or(1),
+    let (first_seed, seeds) = match (number("seed"), number("from").unwrap_or(1)) {
+        (Some(seed), _) => (seed, Some(1)),
+        (None, from) if lasts.is_some() => (from, None),
+        (None, from) => (from, Some(number("seeds").unwrap_or(1))),
     };
     let is_guided = matches.get_flag("guided");
     if !is_guided && number("seed").is_some() && number("seeds").is_some() {
@@ -131,11 +143,15 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             "--seed is one seed and --seeds are many: give one of them (with --guided, both)",
         ));
     }
-    let guided = is_guided.then(|| Guided {
-        seed: number("seed").unwrap_or(1),
-        runs: if lasts.is_some() { u64::MAX } else { number("seeds").unwrap_or(GUIDED_RUNS) },
-        corpus: matches.get_one("corpus").cloned(),
-    });
+    let search = || -> Result<Guided> {
+        Ok(Guided {
+            seed: number("seed").unwrap_or(1),
+            runs: if lasts.is_some() { None } else { Some(number("seeds").unwrap_or(GUIDED_RUNS)) },
+            corpus: matches.get_one("corpus").cloned(),
+            interruption: Interruption::listen()?,
+        })
+    };
+    let guided = is_guided.then(search).transpose()?;
     // A search makes many short runs.
     let safety = match (is_guided, number("minutes"), number("hours")) {
         (true, None, None) => GUIDED_SAFETY,
@@ -145,6 +161,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         subject: &subject,
         nodes: number("nodes").unwrap_or(3),
         witnesses: number("witnesses").unwrap_or(0),
+        first_seed,
         seeds,
         safety,
         guided,
@@ -159,6 +176,15 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
     if !may_be_witnesses(simulation.witnesses as usize, simulation.nodes as usize) {
         return Err(Exit::with(Code::Usage, "witnesses hold no data: they must be fewer than half of the members"));
+    }
+    if let Some(path) = &simulation.script {
+        files::check_file("script", path)?;
+    }
+    if let Some(path) = &simulation.report {
+        files::check_file("report", path)?;
+    }
+    if let Some(path) = simulation.guided.as_ref().and_then(|guided| guided.corpus.as_ref()) {
+        files::check_directory("corpus", path)?;
     }
     protocols::visit(&subject, simulation)?
 }
@@ -194,28 +220,28 @@ impl Simulation<'_> {
         if let Some(guided) = &self.guided {
             return self.search::<P>(guided, &options, plants);
         }
-        let (next, is_over) = (AtomicU64::new(self.seeds.start), AtomicBool::new(false));
+        let (next, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         let results: Mutex<(Counts, u64, u64, Option<Report>)> = Mutex::default();
-        let bar = match self.seeds.end {
-            u64::MAX => ProgressBar::no_length(),
-            end => ProgressBar::new(end - self.seeds.start),
-        };
+        let bar = self.seeds.map_or_else(ProgressBar::no_length, ProgressBar::new);
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds  {elapsed} of {duration}  {msg}") {
             bar.set_style(style);
         }
-        if self.is_json || self.seeds.end - self.seeds.start < 2 {
+        if self.is_json || self.seeds.is_some_and(|seeds| seeds < 2) {
             bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
         }
+        let place_of = |report: &Report| report.seed.wrapping_sub(self.first_seed);
         let start = Instant::now();
         std::thread::scope(|scope| {
-            for _ in 0..self.jobs {
+            for _ in 0..super::threads(self.jobs, self.seeds.unwrap_or(u64::MAX)) {
                 scope.spawn(|| {
                     loop {
-                        let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= self.seeds.end || is_over.load(Ordering::Relaxed) || start.elapsed() > self.lasts {
+                        let place = next.fetch_add(1, Ordering::Relaxed);
+                        let is_last = self.seeds.is_some_and(|seeds| place >= seeds);
+                        if is_last || is_over.load(Ordering::Relaxed) || start.elapsed() > self.lasts {
                             return;
                         }
-                        let plan = self.plan(seed);
+                        // Seed 0 follows the last one.
+                        let plan = self.plan(self.first_seed.wrapping_add(place));
                         let report = run_seed::<P, KvStore>(&plan, &options, plants, 0);
                         bar.inc(1);
                         let mut results = results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -226,7 +252,7 @@ impl Simulation<'_> {
                             is_over.store(true, Ordering::Relaxed);
                         }
                         // The failure of the lowest seed is told, in whichever thread it was found.
-                        let is_told = |told: &Report| told.violation.is_some() && told.seed < report.seed;
+                        let is_told = |told: &Report| told.violation.is_some() && place_of(told) < place_of(&report);
                         let is_worth_telling = report.violation.is_some() || results.3.is_none();
                         if is_worth_telling && !results.3.as_ref().is_some_and(is_told) {
                             results.3 = Some(report);
@@ -272,7 +298,7 @@ impl Simulation<'_> {
         ];
         let script = shortest.script(headline);
         if let Some(path) = &self.script {
-            std::fs::write(path, script.to_string()).with_context(|| format!("writing {}", path.display()))?;
+            files::write(path, &script.to_string())?;
         }
         if let Some(path) = &self.report {
             let drawn = run_seed::<P, KvStore>(&shortest, options, plants, 1);
@@ -322,10 +348,7 @@ impl Simulation<'_> {
         let mut search = Search::new(guided.seed, self.nodes, self.safety);
         search.are_votes_promises = !self.subject.is_published;
         search.witnesses = self.witnesses;
-        let bar = match guided.runs {
-            u64::MAX => ProgressBar::no_length(),
-            runs => ProgressBar::new(runs),
-        };
+        let bar = guided.runs.map_or_else(ProgressBar::no_length, ProgressBar::new);
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs  {elapsed} of {duration}  {msg}") {
             bar.set_style(style);
         }
@@ -334,33 +357,49 @@ impl Simulation<'_> {
         }
         let start = Instant::now();
         let mut tally = Tally::default();
-        let last = loop {
+        let mut last = None;
+        // The same rule as for seeds: where there is no time for a run there is none.
+        while guided.runs.is_none_or(|runs| tally.runs < runs)
+            && start.elapsed() <= self.lasts
+            && !guided.interruption.is_asked()
+        {
             let (plan, report) = search.step::<P, KvStore>(options, plants);
             tally.counts.add(&report.counts);
             tally.simulated += report.simulated;
             tally.runs += 1;
             bar.inc(1);
             bar.set_message(format!("{} facts reached, {} runs kept", search.reached(), search.corpus().len()));
-            if report.violation.is_some() || tally.runs >= guided.runs || start.elapsed() > self.lasts {
-                break (plan, report);
+            let is_found = report.violation.is_some();
+            last = Some((plan, report));
+            if is_found {
+                break;
             }
-        };
+        }
         bar.finish_and_clear();
+        let is_interrupted = guided.interruption.end();
+        let Some((plan, last)) = last else {
+            return Err(match is_interrupted {
+                true => Exit::with(Code::Interrupted, "interrupted before the first run"),
+                false => Exit::with(Code::Unjudged, "no run was made"),
+            });
+        };
         tally.took = start.elapsed();
         if !self.is_json {
             println!("{:<28} {}", "facts reached", search.reached());
             println!("{:<28} {}", "runs kept", search.corpus().len());
         }
         if let Some(directory) = &guided.corpus {
-            std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
             for (number, kept) in search.corpus().iter().enumerate() {
                 let path = directory.join(format!("{}-{number:05}.txt", self.subject.protocol));
                 let headline = vec![format!("Reached {} facts that no run before it had reached.", kept.brought)];
-                std::fs::write(&path, kept.plan.script(headline).to_string())
-                    .with_context(|| format!("writing {}", path.display()))?;
+                files::write(&path, &kept.plan.script(headline).to_string())?;
             }
         }
-        self.conclude::<P>(last.0, &last.1, &tally, options, plants)
+        self.conclude::<P>(plan, &last, &tally, options, plants)?;
+        match is_interrupted {
+            true => Err(Exit::with(Code::Interrupted, format!("interrupted after {} runs", tally.runs))),
+            false => Ok(()),
+        }
     }
 
     fn tell(&self, tally: &Tally, fingerprint: u64, violation: Option<&(u64, hustings_properties::Violation)>) {
@@ -371,7 +410,7 @@ impl Simulation<'_> {
         let steps = counts.steps as f64 / took.as_secs_f64().max(1e-9);
         if self.is_json {
             let object = json!({
-                "apiVersion": "v1", "kind": "Simulation", "protocol": self.subject.protocol, "nodes": self.nodes, "first_seed": self.seeds.start, "seeds": runs,
+                "apiVersion": "v1", "kind": "Simulation", "protocol": self.subject.protocol, "nodes": self.nodes, "first_seed": self.first_seed, "seeds": runs,
                 "simulated_seconds": simulated / 1_000_000, "seconds": took.as_secs_f64(), "speed": speed,
                 "steps": counts.steps, "steps_per_second": steps, "events": counts.events, "messages": counts.messages,
                 "lost": counts.lost, "syncs": counts.syncs, "completed": counts.completed,

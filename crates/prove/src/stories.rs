@@ -20,6 +20,12 @@ pub(super) fn names() -> String {
     stories::all().iter().map(|story| story.name).collect::<Vec<_>>().join(", ")
 }
 
+/// The name of a story that is nearest to this word.
+pub(super) fn nearest(word: &str) -> &'static str {
+    let names: Vec<&str> = stories::all().iter().map(|story| story.name).collect();
+    hustings_world::parse::nearest(word, &names)
+}
+
 /// Shows a story. A repaired form that does not hold is a failure, a broken one is the point.
 pub(super) fn show(story: &Story, is_json: bool) -> Result<()> {
     if is_json {

@@ -1,5 +1,6 @@
 //! `hustings workload`: a bench for Maelstrom nodes, ours or anybody's, with the genuine tool's flags and exit codes.
 
+use crate::files;
 use crate::maelstrom::{NodeSettings, node_arguments, protocol, simulate_maelstrom, timing};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -111,6 +112,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         timing: timing(matches).map_err(|misfit| bad(misfit.to_string()))?,
     };
     let is_json = matches.get_one::<String>("output").is_some_and(|format| format == "json");
+    if let Some(store) = matches.get_one::<PathBuf>("store") {
+        files::check_directory("store", store).map_err(|error| Exit::with(Code::Broken, error.to_string()))?;
+    }
     let mut worst = Verdict::Valid;
     let mut failed = 0;
     let count = *matches.get_one::<u64>("test-count").expect("it has a default");
@@ -129,8 +133,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         let is_kept = matches.contains_id("store") || verdict != Verdict::Valid;
         if is_kept {
             let file = directory.join("history.jsonl");
+            // Not 1, which says that the history is invalid.
             std::fs::write(&file, history.lines().join("\n") + "\n")
-                .with_context(|| format!("cannot write {}", file.display()))?;
+                .map_err(|error| Exit::with(Code::Broken, format!("cannot write {}: {error}", file.display())))?;
             eprintln!("seed {seed}: the history is in {}", file.display());
         } else if let Err(error) = std::fs::remove_dir_all(&directory) {
             eprintln!("cannot remove {}: {error}", directory.display());

@@ -265,6 +265,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         machine.syncing = Some(last);
         let (pace, life) = (machine.pace, machine.lives);
         let after = machine.dice.between(pace.sync_min, pace.sync_max);
+        machine.sync_due = self.now + after;
         machine.stalled_since.get_or_insert(self.now);
         if machine.plants.answers_early {
             self.at(self.now, EventKind::Early(at, life, last));

@@ -170,6 +170,89 @@ pub enum Expectation {
     Refused(Who),
 }
 
+impl Command {
+    /// All members that it names.
+    fn names(&mut self) -> Vec<&mut Who> {
+        match self {
+            Command::Crash(who)
+            | Command::PowerOff(who)
+            | Command::Restart(who)
+            | Command::Pause(who)
+            | Command::Resume(who)
+            | Command::Isolate(who)
+            | Command::Disk(who, _)
+            | Command::Wipe(who)
+            | Command::Clock(who, _)
+            | Command::Suspend(who, _)
+            | Command::Transfer(who)
+            | Command::Resign(who)
+            | Command::Campaign(who)
+            | Command::ForgetLeader(who)
+            | Command::Retime(who, _)
+            | Command::Operator(who)
+            | Command::Remove(who)
+            | Command::Put(_, _, Some(who))
+            | Command::Get(_, Some(who))
+            | Command::Expect(Expectation::Leader(who) | Expectation::Refused(who)) => vec![who],
+            Command::Mute(one, other)
+            | Command::Cut(one, other)
+            | Command::Slow(one, other, ..)
+            | Command::Delay(one, other, ..)
+            | Command::Mend(one, other)
+            | Command::Reset(one, other)
+            | Command::Damage(one, other, _) => vec![one, other],
+            Command::Partition(groups) => groups.iter_mut().flatten().collect(),
+            Command::Voters(members) => members.iter_mut().collect(),
+            Command::Peace(sick) => sick.iter_mut().flat_map(Command::names).collect(),
+            Command::Wait(_)
+            | Command::Settle(_)
+            | Command::Heal
+            | Command::Links { .. }
+            | Command::Pace(_)
+            | Command::Join
+            | Command::Lease(..)
+            | Command::Put(_, _, None)
+            | Command::Get(_, None)
+            | Command::Expect(_)
+            | Command::Mark => Vec::new(),
+        }
+    }
+
+    /// The highest id that it names, where it names one above this.
+    pub(crate) fn stranger_above(&self, highest: u64) -> Option<u64> {
+        let mut named = self.clone();
+        let ids = named.names().into_iter().filter_map(|who| match who {
+            Who::Node(id) => Some(*id),
+            _ => None,
+        });
+        ids.filter(|id| *id > highest).max()
+    }
+
+    /// The same command where there are members up to this id only; `None` if it would do nothing.
+    pub(crate) fn among(&self, highest: u64) -> Option<Command> {
+        let is_there = |who: &Who| !matches!(who, Who::Node(id) if *id > highest);
+        if self.stranger_above(highest).is_none() {
+            return Some(self.clone());
+        }
+        let kept = |members: &[Who]| members.iter().copied().filter(is_there).collect::<Vec<_>>();
+        match self {
+            Command::Partition(groups) => {
+                let groups: Vec<_> = groups.iter().map(|group| kept(group)).collect();
+                // Where nobody is left to name, each is alone.
+                let alone = || (1..=highest).map(|id| vec![Who::Node(id)]).collect();
+                let is_empty = groups.iter().all(Vec::is_empty);
+                Some(Command::Partition(if is_empty { alone() } else { groups }))
+            }
+            Command::Voters(members) => Some(Command::Voters(kept(members))),
+            Command::Operator(_) => Some(Command::Operator(Who::Leader)),
+            Command::Peace(sick) => {
+                Some(Command::Peace(sick.iter().filter_map(|command| command.among(highest)).collect()))
+            }
+            _ => None,
+        }
+    }
+}
+
 pub(crate) fn shown(micros: u64) -> String {
     match micros {
         0 => "0s".into(),

@@ -21,6 +21,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Microseconds after which `settle` looks again.
+pub const SETTLE_STEP: u64 = 10_000;
 /// Sectors by which a misdirected write misses.
 const ASTRAY: u64 = 3;
 
@@ -397,7 +399,8 @@ impl<P: Protocol, S: Service> World<P, S> {
             Expectation::Leader(who) => {
                 let leader = self.leader_position();
                 if leader.is_none_or(|leader| !self.chosen(*who).contains(&leader)) {
-                    return unmet(format!("{who} was to lead, and {:?} does", self.leader()));
+                    let leads = self.leader().map_or("nobody".to_owned(), |leader| leader.to_string());
+                    return unmet(format!("{who} was to lead, and {leads} does"));
                 }
             }
             Expectation::NoLeader => {
@@ -470,7 +473,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     fn settle(&mut self, at_most: u64) -> Result<(), Violation> {
         let deadline = self.now + at_most;
         while self.now < deadline {
-            self.run_until(self.now + 10_000)?;
+            self.run_until(self.now + SETTLE_STEP)?;
             if self.is_settled() {
                 return Ok(());
             }
@@ -479,7 +482,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 
     /// Whether a leader serves and everybody connected holds the same.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub fn is_settled(&self) -> bool {
         self.expect_same().is_ok() && self.is_committed_to_the_end()
     }
 

@@ -9,12 +9,12 @@
 
 use crate::command::Command;
 use crate::digested::Service;
+use crate::panics::caught;
 use crate::script::Script;
 use crate::world::World;
 use hustings_core::quorum::Verdict;
 use hustings_core::{NodeId, Protocol, Role, Term};
 use hustings_properties::Violation;
-use std::panic::AssertUnwindSafe;
 
 /// A gap between two reigns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,7 +98,7 @@ impl Watch {
 pub fn measure<P: Protocol, S: Service>(script: &Script, options: &P::Options) -> Figures {
     let mut watch = Watch { figures: Figures::default(), reign: None, before: None, since: (0, 0, 0) };
     let mut world: Option<World<P, S>> = None;
-    let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), Violation> {
+    let verdict = caught(|| -> Result<(), Violation> {
         let world = world.insert(World::new(script.settings.clone(), options.clone())?);
         world.weighs_messages = true;
         for command in &script.commands {
@@ -118,12 +118,9 @@ pub fn measure<P: Protocol, S: Service>(script: &Script, options: &P::Options) -
             }
         }
         hustings_properties::check(&world.history()).map_err(|story| Violation::of("linearizable", story.to_string()))
-    }));
+    });
     let mut figures = watch.figures;
-    figures.violation = match verdict {
-        Ok(verdict) => verdict.err(),
-        Err(panic) => Some(Violation::of("assertions", panic.downcast_ref::<String>().cloned().unwrap_or_default())),
-    };
+    figures.violation = verdict.unwrap_or_else(|words| Err(Violation::of("assertions", words))).err();
     let Some(world) = world else { return figures };
     if watch.reign.is_none() {
         figures.unended = world.now() - watch.since.0;

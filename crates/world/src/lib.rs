@@ -35,12 +35,14 @@ pub mod guided;
 pub mod laboratory;
 mod liveness;
 mod operator;
+pub mod panics;
 mod questions;
 pub mod recording;
 pub mod regions;
 pub mod script;
 pub mod seed;
 mod sickness;
+mod under_way;
 
 pub mod every;
 

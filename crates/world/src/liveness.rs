@@ -17,6 +17,9 @@ use std::collections::BTreeSet;
 /// Longest election timeouts within which a healed cluster must serve.
 pub const LIVENESS_TIMEOUTS: u64 = 10;
 
+/// Times that clients are waited for anew while a voter is catching up.
+const WINDOWS_MAX: u64 = 20;
+
 /// Longest election timeouts in which leadership is watched while nothing goes wrong anew, and how often it may move: waits that
 /// double from four checks of a quorum leave room for fewer, with any of these checks that a protocol has. Each leader counts for itself what
 /// was in vain, and of two that take turns each may try as often.
@@ -31,6 +34,8 @@ const PACE: u64 = 500_000;
 /// The liveness phase, and what is judged at the end.
 pub(crate) fn live<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Command]) -> Result<(), Violation> {
     mend().iter().try_for_each(|command| world.apply(command))?;
+    world.hasten();
+    world.load.begin_peace();
     if !world.has_quorum() {
         // Wiped and refused disks are gone for good, and a majority may be among them: then there is nothing to expect.
         return linearizable(world);
@@ -55,14 +60,15 @@ pub(crate) fn live<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Com
 fn become_alike<P: Protocol, S: Service>(world: &mut World<P, S>) -> Result<(), Violation> {
     let timeouts = world.settings.election_max() * LIVENESS_TIMEOUTS;
     let mut deadline = world.now() + world.settings.load.patience + timeouts;
-    let mut lowest = world.lowest_applied();
+    let mut before = world.applied();
     while !(world.is_load_settled() && world.expect_same().is_ok()) {
         if world.now() >= deadline {
-            let reached = world.lowest_applied();
-            if reached < lowest + LIVENESS_TIMEOUTS {
+            // Whoever is furthest behind, perhaps since it became a member, must have got on.
+            let Some((at, reached)) = world.lowest_applied() else { break };
+            if reached < before.get(at).copied().unwrap_or(0) + LIVENESS_TIMEOUTS {
                 break;
             }
-            (lowest, deadline) = (reached, world.now() + timeouts);
+            (before, deadline) = (world.applied(), world.now() + timeouts);
         }
         world.run_until(world.now() + 50_000)?;
     }
@@ -81,9 +87,23 @@ fn serve<P: Protocol, S: Service>(
     world.set_pace(world.settings.load.pause.min(PACE));
     let (since, completed) = (world.now(), world.counts.completed);
     let (done, elections) = (world.committed_by_most(), world.counts.elections);
-    let deadline = since + world.settings.election_max() * LIVENESS_TIMEOUTS;
+    let timeouts = world.settings.election_max() * LIVENESS_TIMEOUTS;
+    let mut deadline = since + timeouts;
     let has_load = world.settings.load.clients > 0;
-    while world.now() < deadline && (has_load && world.counts.completed == completed || world.leader().is_none()) {
+    let (mut windows, mut voters) = (1, world.voters());
+    while has_load && world.counts.completed == completed || world.leader().is_none() {
+        if world.now() >= deadline {
+            // A voter that the others need may have far to go, over links that take a little at a time.
+            let now = world.voters();
+            if windows >= WINDOWS_MAX || !voters.are_left_behind_and_got_on(&now) {
+                break;
+            }
+            (windows, voters, deadline) = (windows + 1, now, world.now() + timeouts);
+        }
+        if voters.leader == 0 {
+            voters = world.voters();
+        }
+        world.leave_strangers();
         world.run_until(world.now() + 20_000)?;
     }
     // Where the leader's words take as long as an election, and overtake each other, little is done at a time, and clients may give up
@@ -101,6 +121,22 @@ fn serve<P: Protocol, S: Service>(
     Ok(())
 }
 
+/// The logs of the voters at some moment: last indexes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Voters {
+    /// The index at which the shortest log ends.
+    pub(crate) lowest: u64,
+    /// The index at which the leader's log ends.
+    pub(crate) leader: u64,
+}
+
+impl Voters {
+    /// Whether one that lacked entries lacks some of them still, and got on: it is waited for as long as it does so.
+    fn are_left_behind_and_got_on(self, now: &Voters) -> bool {
+        now.lowest < self.leader && now.lowest >= self.lowest + LIVENESS_TIMEOUTS
+    }
+}
+
 /// Somebody falls sick and stays so; the others are a connected majority, and serve.
 fn beside_the_sick<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Command]) -> Result<(), Violation> {
     sick.iter().try_for_each(|command| world.apply(command))?;
@@ -113,6 +149,7 @@ fn beside_the_sick<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Com
         stay_calm(world, &state)?;
     }
     mend().iter().try_for_each(|command| world.apply(command))?;
+    world.hasten();
     serve(world, "serves-when-healed", "the last one is well", World::has_quorum)
 }
 

@@ -83,6 +83,8 @@ pub struct Load {
     /// The highest commit that any member knew of.
     commit: u64,
     is_over: bool,
+    /// Whether clients ask nobody but members.
+    is_peace: bool,
     revision: i64,
     dice: Dice,
     /// The mean pause of clients now, in microseconds.
@@ -136,6 +138,7 @@ impl Load {
             committed: Waiting::default(),
             commit: 0,
             is_over: false,
+            is_peace: false,
             revision: 0,
             dice: Dice::new(settings.seed, 11, 0),
             pace: settings.load.pause,
@@ -143,6 +146,20 @@ impl Load {
             rivals: crate::rivals::Rivals::new(settings),
             candidates: crate::candidates::Candidates::new(settings, plants.candidate),
         }
+    }
+
+    /// Clients that wait at another machine than these, with the numbers of their operations.
+    pub(crate) fn waiting_beyond(&self, machines: &[usize]) -> Vec<(usize, u64)> {
+        let waits = |(client, state): (usize, &Client)| {
+            let pending = state.pending.as_ref().filter(|pending| !machines.contains(&pending.at))?;
+            Some((client, pending.number))
+        };
+        self.clients.iter().enumerate().filter_map(waits).collect()
+    }
+
+    /// Clients ask nobody but members from now on, where anybody knows who they are.
+    pub(crate) fn begin_peace(&mut self) {
+        self.is_peace = true;
     }
 
     /// Operations of clients so far, with their results; one without an answer is perhaps done.
@@ -254,6 +271,10 @@ impl<P: Protocol, S: Service> World<P, S> {
         if !self.machines[state.home].is_open() || (!settings.stays && state.dice.below(20) == 0) {
             state.home = state.dice.below(nodes as u64) as usize;
         }
+        let home = state.home;
+        let home = if self.load.is_peace { self.home_in_peace(home) } else { home };
+        let state = &mut self.load.clients[client];
+        state.home = home;
         let key = state.dice.below(settings.keys);
         let wish = match state.dice.below(10) {
             0..=3 => Wish::Read,
@@ -273,6 +294,12 @@ impl<P: Protocol, S: Service> World<P, S> {
         state.pending = Some(Pending { number, key, wish, invoked: now, at, request: None });
         self.at(now + settings.patience, EventKind::Patience(client, number));
         self.at(now + 50, EventKind::Call(at, client, number));
+    }
+
+    /// A member, where this is none and anybody knows one.
+    fn home_in_peace(&self, home: usize) -> usize {
+        let known = self.known_members();
+        if known.is_empty() || known.contains(&home) { home } else { known[home % known.len()] }
     }
 
     /// The request reaches the member.

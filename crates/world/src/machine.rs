@@ -133,6 +133,8 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     looks: (u64, Option<Status>),
     /// The last record of the batch that is being synced.
     pub(crate) syncing: Option<RecordNumber>,
+    /// Moment at which the sync that runs is done.
+    pub(crate) sync_due: u64,
     pub(crate) pace: DiskPace,
     pub(crate) is_stalled: bool,
     pub(crate) told_stalled: bool,
@@ -185,6 +187,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             again: None,
             looks: (0, None),
             syncing: None,
+            sync_due: 0,
             pace,
             is_stalled: false,
             told_stalled: false,

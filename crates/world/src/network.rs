@@ -305,6 +305,54 @@ impl<M: Clone> Network<M> {
         delayed
     }
 
+    /// Lets messages that would arrive later than any on a healthy link arrive as soon as the slowest there, in their order. Gives
+    /// their new slots, moments and arrows; the old slots are free when their events are due.
+    pub(crate) fn hasten(&mut self, now: u64) -> Vec<(u32, u64, Option<usize>)> {
+        let mut late: Vec<(usize, usize, u64, usize)> = Vec::new();
+        for (slot, flight) in self.flights.iter().enumerate() {
+            late.extend(flight.as_ref().map(|flight| (flight.from, flight.to, flight.arrives_at, slot)));
+        }
+        late.retain(|(from, to, arrives_at, _)| *arrives_at > self.latest(*from, *to, now));
+        late.sort_unstable();
+        let mut hastened = Vec::new();
+        for (behind, (from, to, _, slot)) in (0..).zip(late) {
+            let arrives_at = self.latest(from, to, now) + behind;
+            if self.links == Links::Session {
+                self.direction_mut(from, to).last_arrival = arrives_at;
+            }
+            if let Some(flight) = self.flights[slot].take() {
+                let arrow = flight.arrow;
+                hastened.push((self.take_off(Flight { arrives_at, ..flight }), arrives_at, arrow));
+            }
+        }
+        // Also where nothing is under way any more, what was lost or delivered holds up nobody.
+        for from in 0..self.size {
+            for to in 0..self.size {
+                let latest = self.latest(from, to, now) + hastened.len() as u64;
+                let direction = self.direction_mut(from, to);
+                direction.last_arrival = direction.last_arrival.min(latest);
+            }
+        }
+        hastened
+    }
+
+    /// Moment by which a message that is sent now arrives on a healthy link, sent again or twice.
+    fn latest(&self, from: usize, to: usize, now: u64) -> u64 {
+        now + self.distance(from, to) + RESENT_AFTER + 4 * self.quality.delay_max
+    }
+
+    /// Connections that are to break because of a loss, and when at the latest on a healthy link.
+    pub(crate) fn hasten_breaks(&self, now: u64) -> Vec<(usize, usize, u64)> {
+        let pairs = (0..self.size).flat_map(|from| (0..self.size).map(move |to| (from, to)));
+        let broken = pairs.filter(|(from, to)| {
+            from != to
+                && self.links == Links::Session
+                && self.is_connected(*from, *to)
+                && self.direction(*from, *to).broken_in == self.session(*from, *to)
+        });
+        broken.map(|(from, to)| (from, to, self.direction(from, to).last_arrival.max(now))).collect()
+    }
+
     pub(crate) fn land(&mut self, slot: u32) -> Option<Flight<M>> {
         let flight = self.flights[slot as usize].take();
         self.free.push(slot);

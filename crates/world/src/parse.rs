@@ -6,6 +6,13 @@ use crate::grammar::{HEADERS, beginnings};
 /// What goes wrong with a disk, by its word.
 pub const DISK_FAULTS: [&str; 9] =
     ["stall", "recover", "slow", "full", "roomy", "fail", "crash-at", "misdirect", "rot"];
+/// Longest time in a script, in microseconds: a year. Sums of such times are far from what a counter holds.
+pub const TIME_MAX: u64 = 365 * 24 * 3_600_000_000;
+/// Most bytes that a disk in a script may have left, and most operations that may pass before its fault.
+const BYTES_MAX: u64 = 1 << 40;
+const OPERATIONS_MAX: u64 = 1 << 40;
+/// Fastest clock, in millionths of the proper speed.
+const SPEED_MAX: u64 = 1_000_000_000;
 /// What may be expected, by its word.
 pub const EXPECTATIONS: [&str; 8] =
     ["leader", "no-leader", "changes", "outage", "lease", "no-lease", "same", "refused"];
@@ -57,6 +64,21 @@ impl<'a> Words<'a> {
         word.parse().map_err(|_| format!("`{word}` is no number; {what} is wanted"))
     }
 
+    /// A number of at most so many.
+    fn at_most(&mut self, what: &str, most: u64) -> Result<u64, String> {
+        let number = self.number(what)?;
+        if number > most { Err(format!("{what} is {most} at most, not {number}")) } else { Ok(number) }
+    }
+
+    fn per_million(&mut self, what: &str) -> Result<u32, String> {
+        self.at_most(what, PER_MILLION).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+    }
+
+    fn delays(&mut self) -> Result<(u64, u64), String> {
+        let delays = (self.time("the shortest delay")?, self.time("the longest delay")?);
+        in_order(delays)
+    }
+
     fn time(&mut self, what: &str) -> Result<u64, String> {
         micros(self.next(what)?)
     }
@@ -98,7 +120,19 @@ pub fn micros(word: &str) -> Result<u64, String> {
         "h" => 3_600_000_000,
         other => return Err(format!("`{other}` is no unit of time; write us, ms, s, m or h")),
     };
-    number.checked_mul(unit).ok_or_else(|| format!("`{word}` is too long a time"))
+    let micros = number.checked_mul(unit).filter(|micros| *micros <= TIME_MAX);
+    micros.ok_or_else(|| format!("`{word}` is too long a time; {}h is the longest", TIME_MAX / 3_600_000_000))
+}
+
+/// The whole of which chances are told, see [`crate::Quality`].
+pub(crate) const PER_MILLION: u64 = 1_000_000;
+
+/// A range of times whose shortest is told first.
+pub(crate) fn in_order((shortest, longest): (u64, u64)) -> Result<(u64, u64), String> {
+    match shortest <= longest {
+        true => Ok((shortest, longest)),
+        false => Err(format!("the shortest comes first: write {} {}", shown(longest), shown(shortest))),
+    }
 }
 
 /// A member such as `n1`, `leader`, `follower.2`, `others`, `wiped` or `all`.
@@ -111,6 +145,7 @@ pub fn who(word: &str) -> Result<Who, String> {
         "all" => Who::All,
         _ => match (word.strip_prefix("follower."), word.strip_prefix('n')) {
             (Some(number), _) => Who::Follower(number.parse().map_err(|_| wrong())?),
+            (None, Some("0")) => return Err("there is no member `n0`; the first one is `n1`".into()),
             (None, Some(id)) => Who::Node(id.parse().map_err(|_| wrong())?),
             (None, None) => return Err(wrong()),
         },
@@ -158,14 +193,14 @@ impl Command {
                         }
                     }
                 }
+                if groups.iter().all(Vec::is_empty) {
+                    return Err("`partition` names no member; write `partition n1 n2 | n3`".into());
+                }
                 Command::Partition(groups)
             }
             "slow" => {
                 let (from, to) = (words.who()?, words.who()?);
-                let (min, max) = (words.time("the shortest delay")?, words.time("the longest delay")?);
-                if min > max {
-                    return Err(format!("the shortest delay, {}, is longer than the longest", shown(min)));
-                }
+                let (min, max) = words.delays()?;
                 Command::Slow(from, to, min, max)
             }
             "delay" => {
@@ -177,13 +212,15 @@ impl Command {
             "mend" => Command::Mend(words.who()?, words.who()?),
             "reset" => Command::Reset(words.who()?, words.who()?),
             "links" => {
-                let (delay_min, delay_max) = (words.time("a delay")?, words.time("a longer delay")?);
+                let (delay_min, delay_max) = words.delays()?;
                 let (mut loss, mut duplicates) = (0, 0);
                 while let Some(word) = words.peek() {
                     words.next("a word")?;
                     match word {
-                        "loss" => loss = words.number("messages lost in a million")?,
-                        "duplicates" => duplicates = words.number("messages in a million that arrive twice")?,
+                        "loss" => loss = words.per_million("the number of messages lost in a million")?,
+                        "duplicates" => {
+                            duplicates = words.per_million("the number of messages in a million that arrive twice")?
+                        }
                         other => return Err(unknown("quality of links", other, &["loss", "duplicates"])),
                     }
                 }
@@ -195,18 +232,18 @@ impl Command {
                     "stall" => DiskFault::Stall,
                     "recover" => DiskFault::Recover,
                     "slow" => DiskFault::Slow(words.time("the time of a sync")?),
-                    "full" => DiskFault::Full(words.number("bytes that are left")?),
+                    "full" => DiskFault::Full(words.at_most("the number of bytes that are left", BYTES_MAX)?),
                     "roomy" => DiskFault::Roomy,
-                    "fail" => DiskFault::Fail(words.number("an operation")?),
-                    "crash-at" => DiskFault::CrashAt(words.number("an operation")?),
-                    "misdirect" => DiskFault::Misdirect(words.number("an operation")?),
-                    "rot" => DiskFault::Rot(words.number("a read")?),
+                    "fail" => DiskFault::Fail(words.at_most("the number of an operation", OPERATIONS_MAX)?),
+                    "crash-at" => DiskFault::CrashAt(words.at_most("the number of an operation", OPERATIONS_MAX)?),
+                    "misdirect" => DiskFault::Misdirect(words.at_most("the number of an operation", OPERATIONS_MAX)?),
+                    "rot" => DiskFault::Rot(words.at_most("the number of a read", OPERATIONS_MAX)?),
                     other => return Err(unknown("fault of a disk", other, &DISK_FAULTS)),
                 };
                 Command::Disk(who, fault)
             }
             "wipe" => Command::Wipe(words.who()?),
-            "clock" => Command::Clock(words.who()?, words.number("a speed in millionths")?),
+            "clock" => Command::Clock(words.who()?, words.at_most("a speed in millionths", SPEED_MAX)?),
             "suspend" => Command::Suspend(words.who()?, words.time("a time")?),
             "transfer" => Command::Transfer(words.who()?),
             "resign" => Command::Resign(words.who()?),
@@ -246,6 +283,9 @@ impl Command {
                         }
                         _ => least,
                     };
+                    if least > most {
+                        return Err(format!("the least comes first: write `expect changes {most} to {least}`"));
+                    }
                     Expectation::Changes(least, most)
                 }
                 "outage" => Expectation::Outage(words.time("a time")?),

@@ -1,6 +1,7 @@
 //! Questions that a scheduler may ask of a world: the leader, the running members, those that could serve.
 
 use crate::digested::{Digested, Service};
+use crate::liveness::Voters;
 use crate::machine::{Life, Machine};
 use crate::world::World;
 use hustings_core::options::Options as _;
@@ -27,6 +28,11 @@ impl<P: Protocol, S: Service> World<P, S> {
     /// Number of changing operations that a member's disk has begun; `None` for a stranger.
     pub fn disk_operations(&self, node: NodeId) -> Option<u64> {
         Some(self.machines.iter().find(|machine| machine.id == node)?.disk.operations())
+    }
+
+    /// Bytes of all files on the disks of all members.
+    pub fn disk_bytes(&self) -> u64 {
+        self.machines.iter().map(|machine| machine.disk.used_bytes()).sum()
     }
 
     /// A replica, for inspection.
@@ -67,13 +73,30 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.leader().and_then(|leader| self.position(leader)).is_some_and(is_slow)
     }
 
-    /// Last index that every member of the leader's membership has applied; 0 while nobody leads.
-    pub(crate) fn lowest_applied(&self) -> u64 {
+    /// The member of the leader's membership that has applied the least, by position, and the last index that it has applied; `None`
+    /// while nobody leads.
+    pub(crate) fn lowest_applied(&self) -> Option<(usize, u64)> {
+        let membership = self.machines[self.leader_position()?].replica.as_ref()?.membership();
+        let is_member = |machine: &Machine<P, S>| membership.has(machine.id) && !machine.is_stranger;
+        let members = self.machines.iter().enumerate().filter(|(_, machine)| is_member(machine));
+        let applied = members.filter_map(|(at, machine)| Some((at, machine.replica.as_ref()?.applied().index)));
+        applied.min_by_key(|(_, applied)| *applied)
+    }
+
+    /// Last indexes that machines have applied, by position; 0 for one that does not run.
+    pub(crate) fn applied(&self) -> Vec<u64> {
+        let applied = |machine: &Machine<P, S>| machine.replica.as_ref().map_or(0, |replica| replica.applied().index);
+        self.machines.iter().map(applied).collect()
+    }
+
+    /// Ends of the logs of those that vote by the leader's word; all 0 while nobody leads.
+    pub(crate) fn voters(&self) -> Voters {
         let leader = self.leader_position().and_then(|at| self.machines[at].replica.as_ref());
-        let Some(membership) = leader.map(|leader| leader.membership()) else { return 0 };
-        let members = self.machines.iter().filter(|machine| membership.has(machine.id) && !machine.is_stranger);
-        let applied = members.filter_map(|machine| machine.replica.as_ref()).map(|replica| replica.applied().index);
-        applied.min().unwrap_or(0)
+        let Some(leader) = leader else { return Voters { lowest: 0, leader: 0 } };
+        let last = |replica: &hustings_core::Replica<P, Digested<S>>| replica.status().last.index;
+        let voters = self.machines.iter().filter(|machine| leader.membership().is_voter(machine.id));
+        let lowest = voters.filter_map(|machine| machine.replica.as_ref()).map(last).min();
+        Voters { lowest: lowest.unwrap_or(0), leader: last(leader) }
     }
 
     /// Last index that more than half of all members know to be committed.

@@ -16,7 +16,7 @@
 use crate::command::{Command, shown};
 use crate::digested::Service;
 use crate::network::Quality;
-use crate::parse::{micros, nearest};
+use crate::parse::{PER_MILLION, in_order, micros, nearest};
 use crate::regions::REGIONS;
 use crate::settings::{DiskPace, LoadSettings, Settings};
 use crate::world::World;
@@ -56,6 +56,17 @@ impl fmt::Display for ScriptError {
 
 impl std::error::Error for ScriptError {}
 
+/// Bytes of a value beyond which no server takes a request: etcd's bound, and ours.
+pub const VALUE_MAX: u64 = 3 << 19;
+/// Most clients, most members of any other kind that ask something, and most keys.
+const CLIENTS_MAX: u64 = 10_000;
+const OTHERS_MAX: u64 = 1_000;
+const KEYS_MAX: u64 = 1_000_000;
+/// Most entries and bytes of a limit of the members.
+const SIZE_MAX: u64 = 1 << 40;
+/// Bytes that clients may have under way together: each member, its disk and each message has a copy of them.
+const UNDER_WAY_MAX: u64 = 16 << 20;
+
 /// Words of a header line come in pairs.
 fn pairs<'a>(words: &[&'a str]) -> Result<Vec<(&'a str, &'a str)>, String> {
     let mut pairs = Vec::new();
@@ -73,6 +84,15 @@ fn number<T: std::str::FromStr>(name: &str, word: &str) -> Result<T, String> {
     word.parse().map_err(|_| format!("`{word}` is no number, and `{name}` wants one"))
 }
 
+fn at_most(name: &str, word: &str, most: u64) -> Result<u64, String> {
+    let number: u64 = number(name, word)?;
+    if number > most { Err(format!("`{name}` is {most} at most, not {number}")) } else { Ok(number) }
+}
+
+fn per_million(name: &str, word: &str) -> Result<u32, String> {
+    at_most(name, word, PER_MILLION).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+}
+
 fn unknown<T>(name: &str, known: &[&str]) -> Result<T, String> {
     Err(format!("`{name}` is not known here; did you mean `{}`?", nearest(name, known)))
 }
@@ -84,6 +104,7 @@ impl Script {
     /// The first line that is wrong, and what is wrong with it.
     pub fn parse(text: &str) -> Result<Script, ScriptError> {
         let mut script = Script { headline: Vec::new(), settings: Settings::new(3, 1), commands: Vec::new() };
+        let (mut has_cluster, mut priorities_at) = (false, 0);
         for (number, line) in (1..).zip(text.lines()) {
             let content = line.split('#').next().unwrap_or("").trim();
             if content.is_empty() {
@@ -94,12 +115,29 @@ impl Script {
                 }
                 continue;
             }
+            let refused = |what: String| Err(ScriptError { line: number, what });
+            match content.split_whitespace().next() {
+                Some("cluster") if has_cluster => {
+                    return refused("there is one `cluster` line, and it was before".into());
+                }
+                Some("cluster") if !script.commands.is_empty() => {
+                    return refused("`cluster` says how the world is made: it comes before all commands".into());
+                }
+                Some("cluster") => has_cluster = true,
+                Some("priorities") => priorities_at = number,
+                _ => {}
+            }
             let has_ended = script.commands.iter().any(|command| matches!(command, Command::Peace(_)));
             script.take(content).map_err(|what| ScriptError { line: number, what })?;
             if has_ended && matches!(script.commands.last(), Some(Command::Peace(_))) {
                 let what = "there is one `peace` at most: behind it no client asks anything".into();
                 return Err(ScriptError { line: number, what });
             }
+        }
+        let Settings { nodes, priorities, .. } = &script.settings;
+        if !priorities.is_empty() && priorities.len() as u64 != *nodes {
+            let what = format!("`priorities` has one word a member: {nodes}, not {}", priorities.len());
+            return Err(ScriptError { line: priorities_at, what });
         }
         Ok(script)
     }
@@ -117,13 +155,15 @@ impl Script {
                     match name {
                         "seed" => settings.seed = number(name, value)?,
                         "snapshots" => {
-                            settings.policy = Policy { entries_max: number(name, value)?, ..settings.policy }
+                            settings.policy = Policy { entries_max: at_most(name, value, SIZE_MAX)?, ..settings.policy }
                         }
-                        "messages" => settings.limits.message_bytes_max = number(name, value)?,
-                        "trailing" => settings.limits.trailing_entries = number(name, value)?,
+                        "messages" => settings.limits.message_bytes_max = at_most(name, value, SIZE_MAX)? as usize,
+                        "trailing" => settings.limits.trailing_entries = at_most(name, value, SIZE_MAX)?,
                         "restart" => settings.restart_after = micros(value)?,
-                        "uncommitted" => settings.limits.uncommitted_bytes_max = number::<usize>(name, value)?.max(1),
-                        "slice" => settings.policy.slice_cost = number::<u64>(name, value)?.max(1),
+                        "uncommitted" => {
+                            settings.limits.uncommitted_bytes_max = (at_most(name, value, SIZE_MAX)? as usize).max(1)
+                        }
+                        "slice" => settings.policy.slice_cost = at_most(name, value, SIZE_MAX)?.max(1),
                         other => {
                             let known =
                                 ["seed", "snapshots", "messages", "trailing", "restart", "uncommitted", "slice"];
@@ -140,30 +180,36 @@ impl Script {
                 settings.timing = timing;
             }
             ["network", low, high, rest @ ..] => {
-                let mut quality = Quality { delay_min: micros(low)?, delay_max: micros(high)?, ..Quality::default() };
+                let mut quality = {
+                    let (delay_min, delay_max) = in_order((micros(low)?, micros(high)?))?;
+                    Quality { delay_min, delay_max, ..Quality::default() }
+                };
                 for (name, value) in pairs(rest)? {
                     match name {
-                        "loss" => quality.loss = number(name, value)?,
-                        "duplicates" => quality.duplicates = number(name, value)?,
+                        "loss" => quality.loss = per_million(name, value)?,
+                        "duplicates" => quality.duplicates = per_million(name, value)?,
                         other => return unknown(other, &["loss", "duplicates"]),
                     }
                 }
                 settings.quality = quality;
             }
-            ["syncs", low, high] => settings.disk = DiskPace { sync_min: micros(low)?, sync_max: micros(high)? },
+            ["syncs", low, high] => {
+                let (sync_min, sync_max) = in_order((micros(low)?, micros(high)?))?;
+                settings.disk = DiskPace { sync_min, sync_max };
+            }
             ["load", rest @ ..] => {
                 let load = &mut settings.load;
                 for (name, value) in pairs(rest)? {
                     match name {
-                        "clients" => load.clients = number(name, value)?,
-                        "keys" => load.keys = number::<u64>(name, value)?.max(1),
+                        "clients" => load.clients = at_most(name, value, CLIENTS_MAX)?,
+                        "keys" => load.keys = at_most(name, value, KEYS_MAX)?.max(1),
                         "pause" => load.pause = micros(value)?,
                         "patience" => load.patience = micros(value)?,
-                        "watchers" => load.watchers = number(name, value)?,
-                        "rivals" => load.rivals = number(name, value)?,
-                        "candidates" => load.candidates = number(name, value)?,
-                        "values" => load.value_bytes = number(name, value)?,
-                        "stays" => load.stays = number::<u8>(name, value)? > 0,
+                        "watchers" => load.watchers = at_most(name, value, OTHERS_MAX)?,
+                        "rivals" => load.rivals = at_most(name, value, OTHERS_MAX)?,
+                        "candidates" => load.candidates = at_most(name, value, OTHERS_MAX)?,
+                        "values" => load.value_bytes = at_most(name, value, VALUE_MAX)?,
+                        "stays" => load.stays = at_most(name, value, 1)? > 0,
                         other => {
                             let known = [
                                 "clients",
@@ -179,6 +225,13 @@ impl Script {
                             return unknown(other, &known);
                         }
                     }
+                }
+                let under_way = load.clients * load.value_bytes;
+                if under_way > UNDER_WAY_MAX {
+                    return Err(format!(
+                        "{} clients with values of {} bytes have {under_way} bytes under way; {UNDER_WAY_MAX} is the most",
+                        load.clients, load.value_bytes
+                    ));
                 }
             }
             ["priorities", rest @ ..] => {
@@ -201,9 +254,24 @@ impl Script {
                 let region = |word: &&str| place(word).map_or_else(|| unknown(word, &REGIONS), Ok);
                 settings.regions = rest.iter().map(region).collect::<Result<_, _>>()?;
             }
-            _ => self.commands.push(Command::parse(line)?),
+            _ => {
+                let command = Command::parse(line)?;
+                let members = self.members();
+                if let Some(id) = command.stranger_above(members) {
+                    return Err(format!(
+                        "there is no member `n{id}` here: `cluster` and each `join` above make n1 to n{members}"
+                    ));
+                }
+                self.commands.push(command);
+            }
         }
         Ok(())
+    }
+
+    /// Members that there are by now, if each `join` found a leader.
+    fn members(&self) -> u64 {
+        let joined = self.commands.iter().filter(|command| **command == Command::Join).count();
+        self.settings.nodes + joined as u64
     }
 
     /// Makes the world and does everything to it; `each` hears of every command when it is done.

@@ -47,6 +47,16 @@ fn a_promise_that_came_to_nothing_keeps_nobody_from_following() {
 }
 
 #[test]
+fn a_caretaker_does_not_hand_over_to_a_slow_member_again_and_again() {
+    play_all(include_str!("found/gmt2000-caretakers-and-a-slow-one.txt"));
+}
+
+#[test]
+fn a_caretaker_does_not_hand_over_to_one_that_nobody_hears_each_time_that_it_leads() {
+    play_all(include_str!("found/gmt2000-caretaker-hands-over-to-one-nobody-hears.txt"));
+}
+
+#[test]
 fn one_that_only_who_must_not_lead_can_hear_keeps_nobody_from_leading() {
     play_all(include_str!("found/gmt2000-heard-by-the-one-that-must-not-lead.txt"));
 }
@@ -235,4 +245,25 @@ fn a_preferred_member_is_suspended_no_longer_for_what_it_hands_to_others() {
 #[test]
 fn a_preferred_member_that_is_asked_away_again_and_again_stays_preferred() {
     play_all(include_str!("found/preferred-and-asked-away.txt"));
+}
+
+#[test]
+fn clients_of_one_that_is_no_member_ask_members_once_all_is_well() {
+    play_all(include_str!("found/peace-clients-of-those-that-left.txt"));
+    play_all(include_str!("found/peace-clients-of-those-that-left-before.txt"));
+    play_all(include_str!("found/peace-clients-of-newcomers.txt"));
+}
+
+#[test]
+fn one_that_is_getting_on_is_waited_for() {
+    play_all(include_str!("found/peace-newcomer-is-getting-on.txt"));
+    play_all(include_str!("found/peace-needed-voter-is-getting-on.txt"));
+}
+
+#[test]
+fn what_was_slowed_down_before_all_is_well_holds_up_nobody() {
+    play_all(include_str!("found/peace-and-two-slow-messages.txt"));
+    play_all(include_str!("found/peace-and-a-slow-message.txt"));
+    play_all(include_str!("found/peace-and-a-slow-link.txt"));
+    play_all(include_str!("found/peace-and-a-slow-sync.txt"));
 }

@@ -4,7 +4,8 @@
 use crate::support::{Ended, HUSTINGS, hustings, program, run};
 use hustings_testbed::{Cluster, wait_for};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The rows of the page: code and commands.
 fn rows() -> Vec<(i32, String)> {
@@ -36,6 +37,7 @@ fn driven(code: i32, commands: &str, member: &str, directory: &Path) -> Ended {
         (125, _) => hustings(&["lock", "job", "--store", &store, "--listen", &socket, "--", "true"]),
         (126, _) => lock("/etc/passwd"),
         (127, _) => lock("/absent/command"),
+        (130, _) => an_interrupted_search(directory),
         (254, _) => hustings(&["workload", "--concurrency=5"]),
         (255, _) => hustings(&["workload", "--bin=/bin/false", "--concurrency=6"]),
         _ => panic!("nothing drives the row {code} of {commands:?}: add it here"),
@@ -64,6 +66,23 @@ async fn each_exit_code_of_the_table_is_one_that_a_command_ends_with() {
         };
         assert_eq!(ended.code, Some(code), "{commands}: {ended:?}");
     }
+}
+
+/// A search that is told to end once it has begun.
+fn an_interrupted_search(directory: &Path) -> Ended {
+    let corpus = directory.join("corpus");
+    let mut search = Command::new(HUSTINGS);
+    search.args(["simulate", "--guided", "--seeds", "1000000", "--corpus"]).arg(&corpus);
+    let search = search.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    let begun = Instant::now();
+    while !corpus.is_dir() && begun.elapsed() < Duration::from_secs(30) {
+        std::thread::yield_now();
+    }
+    crate::support::signal_pid(search.id(), rustix::process::Signal::INT);
+    let output = search.wait_with_output().expect("it ends");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    Ended { code: output.status.code(), stdout, stderr, took: begun.elapsed() }
 }
 
 /// A sidecar whose entry somebody removes.

@@ -8,10 +8,11 @@ use hustings_core::{Protocol, Slots};
 use hustings_kv::KvStore;
 use hustings_properties::Violation;
 use hustings_protocols::{self as protocols, Subject, Visit};
+use hustings_world::faults::SETTLE_STEP;
+use hustings_world::panics::caught;
 use hustings_world::{Command, Plants, Script, World};
 use serde::Deserialize;
 use serde_json::Value;
-use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 /// Virtual time that a script may take, in microseconds.
@@ -22,6 +23,11 @@ const SLICE: u64 = 100_000;
 /// A page can show so many members; more clients than this only cost time.
 const NODES_MAX: u64 = 9;
 const CLIENTS_MAX: u64 = 50;
+/// Bytes of a value that the page takes, and bytes that all disks of a world may hold: a run remembers all of them.
+const VALUES_MAX: u64 = 8 << 10;
+const DISKS_MAX: u64 = 256 << 20;
+/// Longest election timeouts of virtual time that `peace` may take.
+const PEACE_TIMEOUTS: u64 = 100;
 
 /// The form of a protocol that is not a defect's name: with all repairs, or as it was published.
 pub(crate) const REPAIRED: &str = "repaired";
@@ -85,10 +91,24 @@ fn script_of(order: &Order, subject: &Subject) -> Result<Script, String> {
     if settings.load.clients > CLIENTS_MAX {
         return Err(format!("the page plays up to {CLIENTS_MAX} clients, not {}", settings.load.clients));
     }
+    let others = [
+        ("watchers", settings.load.watchers),
+        ("rivals", settings.load.rivals),
+        ("candidates", settings.load.candidates),
+    ];
+    if let Some((name, count)) = others.iter().find(|(_, count)| *count > CLIENTS_MAX) {
+        return Err(format!("the page plays up to {CLIENTS_MAX} {name}, not {count}"));
+    }
+    if settings.load.value_bytes > VALUES_MAX {
+        let bytes = settings.load.value_bytes;
+        return Err(format!("the page plays values of up to {VALUES_MAX} bytes, not {bytes}; use `hustings play`"));
+    }
+    let peace = settings.election_max().saturating_mul(PEACE_TIMEOUTS);
     // As `simulate` and `play` have it.
     settings.rules.votes_are_promises = !subject.is_published;
     let takes = |command: &Command| match command {
         Command::Wait(micros) | Command::Settle(micros) => *micros,
+        Command::Peace(_) => peace,
         _ => 0,
     };
     let takes = script.commands.iter().map(takes).fold(order.until, u64::saturating_add);
@@ -112,15 +132,34 @@ impl Visit for Playing<'_> {
     }
 }
 
-/// Lets time pass, and no more real time than there is; says whether there was enough.
-fn pass<P: Protocol>(world: &mut World<P, KvStore>, until: u64, begun: Instant) -> Result<bool, Violation> {
+/// Lets time pass until that moment; says why it stopped earlier, where there was too little time or room.
+fn pass<P: Protocol>(world: &mut World<P, KvStore>, until: u64, begun: Instant) -> Result<Option<String>, Violation> {
     while world.now() < until {
         world.run_until((world.now() + SLICE).min(until))?;
         if begun.elapsed() > BUDGET {
-            return Ok(false);
+            return Ok(Some(format!("playing took longer than {} s", BUDGET.as_secs())));
+        }
+        if world.disk_bytes() > DISKS_MAX {
+            return Ok(Some(format!("the disks of its members hold more than {} MiB", DISKS_MAX >> 20)));
         }
     }
-    Ok(true)
+    Ok(None)
+}
+
+/// As `settle` does it in `hustings play`, within the bounds of [`pass`].
+fn settle<P: Protocol>(
+    world: &mut World<P, KvStore>,
+    micros: u64,
+    begun: Instant,
+) -> Result<Option<String>, Violation> {
+    let deadline = world.now() + micros;
+    while world.now() < deadline {
+        let stopped = pass(world, world.now() + SETTLE_STEP, begun)?;
+        if stopped.is_some() || world.is_settled() {
+            return Ok(stopped);
+        }
+    }
+    Ok(None)
 }
 
 impl Playing<'_> {
@@ -130,31 +169,31 @@ impl Playing<'_> {
         let mut world: Option<World<P, KvStore>> = None;
         let mut steps = Vec::new();
         let begun = Instant::now();
-        let mut is_whole = true;
-        let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), Violation> {
+        let mut stopped = None;
+        let verdict = caught(|| -> Result<(), Violation> {
             let world = world.insert(World::planted(script.settings.clone(), options, plants)?);
             world.start_recording();
             for command in &script.commands {
                 steps.push((world.now(), command.to_string()));
                 match command {
-                    Command::Wait(micros) => is_whole = pass(world, world.now() + micros, begun)?,
+                    Command::Wait(micros) => stopped = pass(world, world.now() + micros, begun)?,
+                    Command::Settle(micros) => {
+                        stopped = settle(world, *micros, begun)?;
+                    }
                     command => world.apply(command)?,
                 }
-                if !is_whole {
+                if stopped.is_some() {
                     return Ok(());
                 }
             }
-            is_whole = pass(world, order.until, begun)?;
-            if is_whole && script.settings.load.clients > 0 {
+            stopped = pass(world, order.until, begun)?;
+            if stopped.is_none() && script.settings.load.clients > 0 {
                 let judged = hustings_properties::check(&world.history());
                 judged.map_err(|story| Violation::of("linearizable", story.to_string()))?;
             }
             Ok(())
-        }));
-        let violation = match verdict {
-            Ok(verdict) => verdict.err(),
-            Err(panic) => Some(Violation::of("assertions", crate::words_of(panic.as_ref()))),
-        };
+        });
+        let violation = verdict.unwrap_or_else(|words| Err(Violation::of("assertions", words))).err();
         let journal = world.as_mut().map(|world| std::mem::take(&mut world.journal)).unwrap_or_default();
         let end = world.as_ref().map_or(0, World::now);
         let run = Run {
@@ -166,7 +205,7 @@ impl Playing<'_> {
             recording: world.as_ref().and_then(|world| world.recording.as_deref()),
             violation: violation.map(|violation| (end, violation)),
             steps,
-            stopped: (!is_whole).then(|| format!("playing took longer than {} s", BUDGET.as_secs())),
+            stopped,
             time: Time::Virtual,
         };
         run.json(order.from)
@@ -198,11 +237,23 @@ mod tests {
         assert_eq!(whole["steps"][1], serde_json::json!([2_000_000, "crash leader"]));
     }
 
+    /// Goal: no script ends the laboratory by memory. Method: many clients write all the time what the page just takes.
+    #[test]
+    fn a_run_ends_before_its_disks_are_larger_than_this_machine() {
+        let run = play(&order("cluster 3\nload clients 50 values 8000 pause 1ms\nwait 50m")).expect("it is played");
+        let is_bounded = |why: &str| why.contains("MiB") || why.contains("took longer");
+        assert!(run["stopped"].as_str().is_some_and(is_bounded), "{}", run["stopped"]);
+    }
+
     #[test]
     fn what_cannot_be_played_is_said() {
         let refused = |order: Order| play(&order).expect_err("it is refused");
         assert!(refused(order("crush n1")).contains("did you mean `crash`?"));
         assert!(refused(order("cluster 40")).contains("up to 9 members"));
+        assert!(refused(order("load clients 9 values 300000000 pause 100ms")).contains("at most"));
+        assert!(refused(order("load clients 9 values 1000000 pause 100ms")).contains("values of up to 8192 bytes"));
+        assert!(refused(order("load rivals 900")).contains("up to 50 rivals"));
+        assert!(refused(order("timing 1s 1h 2h\npeace")).contains("an hour at most"));
         assert!(refused(order("wait 2h")).contains("an hour at most"));
         assert!(refused(Order { protocol: "rafd".into(), ..order("") }).contains("there is no protocol `rafd`"));
         assert!(refused(Order { form: "votes-for-all".into(), ..order("") }).contains("there is no defect"));

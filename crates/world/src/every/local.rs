@@ -1,6 +1,7 @@
 //! One member, one input, all ways in which the step can end: [`Member`], [`Outcome`].
 
 use super::Bounds;
+use crate::panics::caught;
 use bytes::{Buf, Bytes};
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::ReplicaState;
@@ -11,7 +12,6 @@ use hustings_core::{
 use hustings_properties::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 /// The smallest state machine with a memory: what was applied, as one number.
@@ -170,14 +170,7 @@ impl<P: Protocol> Member<P> {
     pub fn after(&self, input: &Input<P>, bounds: &Bounds, options: &P::Options) -> Result<Vec<Outcome<P>>, Violation> {
         match input {
             Input::Crash => Ok(vec![Outcome { member: self.crashed(), in_flight: Vec::new(), has_crashed: true }]),
-            _ => {
-                let run = AssertUnwindSafe(|| self.steps(input, bounds, options));
-                std::panic::catch_unwind(run).map_err(|panic| {
-                    let text = panic.downcast_ref::<String>().cloned();
-                    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_string()));
-                    Violation::of("assertions", text.unwrap_or_default())
-                })
-            }
+            _ => caught(|| self.steps(input, bounds, options)).map_err(|words| Violation::of("assertions", words)),
         }
     }
 

@@ -1,0 +1,51 @@
+//! A panic inside a simulated member is a finding: [`caught`]. Every other panic is a defect of this program, and stays loud.
+
+use hustings_core::replica::application::panic_text;
+use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
+
+thread_local! {
+    static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a panic of this thread would be caught by [`caught`], so that nobody needs to print it.
+pub fn is_caught() -> bool {
+    IS_CAUGHT.get()
+}
+
+/// Runs members, and gives the words of the panic with which one of them stopped.
+///
+/// # Errors
+/// A member panicked; in its words.
+pub fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    let before = IS_CAUGHT.replace(true);
+    let result = std::panic::catch_unwind(AssertUnwindSafe(run));
+    IS_CAUGHT.set(before);
+    result.map_err(|panic| {
+        let text = panic_text(&*panic);
+        if text.is_empty() { "a panic without words".into() } else { text.to_owned() }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: only the panic of a member is kept quiet. Method: it is asked before, within and after, also where one is in another.
+    #[test]
+    fn a_panic_is_awaited_within_a_run_and_nowhere_else() {
+        assert!(!is_caught());
+        let inner = caught(|| {
+            assert!(is_caught());
+            let innermost = caught(|| {
+                if is_caught() {
+                    panic!("a finding")
+                }
+            });
+            assert!(is_caught());
+            innermost
+        });
+        assert_eq!(inner, Ok(Err("a finding".to_owned())));
+        assert!(!is_caught());
+    }
+}
