@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 const SERVICES: usize = 10;
 const REPLICAS: usize = 3;
+/// Time until all are in step.
+const SETTLING: Duration = Duration::from_secs(10);
 /// Time for which the cluster is looked at.
 const REST: Duration = Duration::from_secs(30);
 /// A tick of `/proc/PID/stat`, as on every Linux of today.
@@ -86,24 +88,13 @@ async fn measure(target: &Path, elections: usize) -> Result<()> {
         begun.elapsed()
     );
 
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let before = (Look::at(&cluster)?, clients(&replicas));
-    tokio::time::sleep(REST).await;
-    let after = (Look::at(&cluster)?, clients(&replicas));
-    let ((before, before_clients), (after, after_clients)) = (before, after);
-    let seconds = REST.as_secs_f64();
-    println!(
-        "at rest, T = 10 s: {:.1} entries a second, {:.1} calls a second",
-        (after.entries - before.entries) / seconds,
-        (after.calls - before.calls) / seconds
-    );
-    for (node, (before, after)) in cluster.nodes.iter().zip(before.nodes.iter().zip(&after.nodes)) {
-        println!("  {}: {:.2} % of a core, {:.0} MiB", node.name, (after.0 - before.0) / seconds * 100.0, after.1);
-    }
-    let (used, most) = (after_clients.0 - before_clients.0, after_clients.1);
+    tokio::time::sleep(SETTLING).await;
+    let before = clients(&replicas);
+    watch("at rest, T = 10 s", &cluster).await?;
+    let (after, most) = clients(&replicas);
     println!(
         "  a process with {each} candidates: {:.2} % of a core, at most {most:.0} MiB",
-        used / seconds * 100.0 / replicas.len() as f64
+        (after - before.0) / REST.as_secs_f64() * 100.0 / replicas.len() as f64
     );
 
     let struck =
@@ -150,6 +141,23 @@ struct Look {
     calls: f64,
     /// Seconds of a processor and MiB, of each node.
     nodes: Vec<(f64, f64)>,
+}
+
+/// Looks at the cluster for a while, and prints what it did and what that cost.
+async fn watch(what: &str, cluster: &Cluster) -> Result<()> {
+    let before = Look::at(cluster)?;
+    tokio::time::sleep(REST).await;
+    let after = Look::at(cluster)?;
+    let seconds = REST.as_secs_f64();
+    println!(
+        "{what}: {:.1} entries a second, {:.1} calls a second",
+        (after.entries - before.entries) / seconds,
+        (after.calls - before.calls) / seconds
+    );
+    for (node, (before, after)) in cluster.nodes.iter().zip(before.nodes.iter().zip(&after.nodes)) {
+        println!("  {}: {:.2} % of a core, {:.0} MiB", node.name, (after.0 - before.0) / seconds * 100.0, after.1);
+    }
+    Ok(())
 }
 
 impl Look {

@@ -3,7 +3,7 @@
 //!
 //! What the API server of a real Kubernetes adds is left out, so this is the least that the pattern costs its store.
 
-use super::{Look, REPLICAS, REST, SERVICES};
+use super::{REPLICAS, SERVICES, SETTLING, watch};
 use anyhow::{Context, Result, ensure};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -21,9 +21,6 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 const TICKS: usize = 200;
 /// Bytes of a Lease as the API server writes it, about.
 const LEASE_BYTES: usize = 300;
-/// Time until all are in step.
-const SETTLING: Duration = Duration::from_secs(10);
-
 /// Runs the pattern, and prints what it costs.
 pub(super) async fn measure(hustings: &Path, elections: usize) -> Result<()> {
     let cluster = Cluster::start(Program::hustings(hustings), 3).await?;
@@ -34,18 +31,8 @@ pub(super) async fn measure(hustings: &Path, elections: usize) -> Result<()> {
         running.spawn(process(endpoint, place, processes, elections));
     }
     tokio::time::sleep(SETTLING).await;
-    let before = Look::at(&cluster)?;
-    tokio::time::sleep(REST).await;
-    let after = Look::at(&cluster)?;
-    let seconds = REST.as_secs_f64();
-    println!(
-        "client-go's pattern, a record renewed and read twice every {RETRY_PERIOD:?}: {:.0} entries a second, {:.0} calls a second",
-        (after.entries - before.entries) / seconds,
-        (after.calls - before.calls) / seconds
-    );
-    for (node, (before, after)) in cluster.nodes.iter().zip(before.nodes.iter().zip(&after.nodes)) {
-        println!("  {}: {:.1} % of a core, {:.0} MiB", node.name, (after.0 - before.0) / seconds * 100.0, after.1);
-    }
+    let pattern = format!("client-go's pattern, a record renewed and read twice every {RETRY_PERIOD:?}");
+    watch(&pattern, &cluster).await?;
     if let Some(ended) = running.try_join_next() {
         ended??;
     }
