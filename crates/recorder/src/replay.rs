@@ -8,6 +8,7 @@ use crate::picture::Picture;
 use crate::ring::Recording;
 use crate::shape::{Birth, HostInput, Note, NoteKind, Told};
 use hustings_core::protocol::{Effect, Effects, Input};
+use hustings_core::replica::application::panic_text;
 use hustings_core::{Durable, Entry, Lsn, Protocol, SnapshotReference, Status, Term, Transition};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -403,11 +404,7 @@ fn show<P: Protocol>(effects: &Effects<P>, at_micros: u64, status: &Status, pict
 
 /// What this returns, or the assertion that failed in it.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        let what = panic.downcast_ref::<String>().cloned();
-        let what = what.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        what.unwrap_or_default()
-    })
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| panic_text(&*panic).to_owned())
 }
 
 /// Term and commit of a value at some input.
