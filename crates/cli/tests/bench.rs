@@ -23,11 +23,17 @@ fn number(report: &Value, field: &str) -> f64 {
     report[field].as_f64().unwrap_or_else(|| panic!("no {field} in {report}"))
 }
 
+/// Number of requests of this method that a member has answered.
+fn answers(url: &str, method: &str) -> u64 {
+    let (_, text) = http(url, "GET", "/metrics", "");
+    let method = format!("\"{method}\"");
+    let is_it = |line: &&str| line.starts_with("grpc_server_handled_total{") && line.contains(&method);
+    text.lines().filter(is_it).filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+}
+
 /// Number of range requests that a member has answered.
 fn ranges(url: &str) -> u64 {
-    let (_, text) = http(url, "GET", "/metrics", "");
-    let is_range = |line: &&str| line.starts_with("grpc_server_handled_total{") && line.contains("\"Range\"");
-    text.lines().filter(is_range).filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+    answers(url, "Range")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,6 +73,29 @@ async fn a_second_in_which_nobody_answers_is_in_the_percentiles() {
     assert!(number(&report["service"], "p95_ms") < 500.0, "the queue is not in there: {report}");
 }
 
+/// Goal: a run that is interrupted tells of the time up to then, and of no later one. Method: far more requests are due than two
+/// clients can ask for, in ten minutes of which the first second or so is lived through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_of_an_interrupted_run_waited_longer_than_the_run() {
+    let cluster = Cluster::start(program(), 1).await.expect("a node starts");
+    let url = &cluster.nodes[0].client;
+    let line = "bench put --rate 100000 --seconds 600 --warm-up 0s --clients 2 -o json";
+    let mut driver = Command::new(HUSTINGS);
+    let begun = Instant::now();
+    let mut driver = Running::start(driver.args(line.split(' ')).args(["--endpoints", url]));
+    wait_for("the driver to measure", async || (answers(url, "Put") > 100).then_some(())).await.expect("it does");
+    driver.signal(Signal::INT);
+    let report: Value = serde_json::from_str(&driver.line_with("apiVersion")).expect("JSON");
+    assert_eq!(driver.end(), Some(0));
+    let lived = begun.elapsed().as_secs_f64();
+    assert!(report["interrupted"] == true && number(&report, "unsent") > 0.0, "{report}");
+    assert!(number(&report, "seconds") < lived, "{report}");
+    assert!(number(&report, "max_ms") < lived * 1_000.0, "in {lived} s: {report}");
+    // Every request that was due is answered, late or never sent: there are no more than the rate has in this time.
+    let due = number(&report, "seconds") * 100_000.0 + 1.0;
+    assert!(number(&report, "answered") + number(&report, "unsent") <= due, "{due} at most: {report}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_load_is_measured_on_a_real_cluster() {
     let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
@@ -103,6 +132,11 @@ async fn every_load_is_measured_on_a_real_cluster() {
     let follower = cluster.nodes[(leader + 1) % 3].client.clone();
     let ended = hustings(&["bench", "put", "--target-leader", "--endpoints", &follower]);
     assert!(ended.code == Some(4) && ended.stderr.contains("name all members"), "{ended:?}");
+    // What was on its way when the window ended is in nobody's rate.
+    let report = said("bench get --serializable --seconds 1 --warm-up 0s --keys 10", &endpoints);
+    let operations = report["operations"].as_array().into_iter().flatten();
+    let answered: u64 = operations.filter_map(|row| row["answered"].as_u64()).sum();
+    assert_eq!(report["answered"], answered, "{report}");
     // A person is told how it was measured.
     let told = hustings(&["bench", "put", "--total", "50", "--endpoints", &endpoints]).ok();
     for part in ["closed loop", "3 members", "raft", "seed", "cores", "others", "p99.9"] {

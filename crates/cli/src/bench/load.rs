@@ -63,13 +63,22 @@ impl Run {
 
     /// Whether Ctrl-C has ended it: nothing more is asked.
     fn is_interrupted(&self) -> bool {
-        self.is_interrupted.load(Ordering::Relaxed)
+        self.is_interrupted.load(Ordering::SeqCst)
+    }
+
+    /// Ends the run now. The order matters: what was handed out before is due before the end, and counts.
+    fn interrupt(&self) {
+        self.is_interrupted.store(true, Ordering::SeqCst);
+        let at = self.now();
+        for client in 0..self.recorders.len() {
+            self.record(client, |recorder| recorder.interrupt(at));
+        }
     }
 
     /// Ends the run at Ctrl-C.
     async fn heed_interrupts(&self) {
         match tokio::signal::ctrl_c().await {
-            Ok(()) => self.is_interrupted.store(true, Ordering::Relaxed),
+            Ok(()) => self.interrupt(),
             // Ctrl-C does then what it does in any program.
             Err(_) => std::future::pending().await,
         }
@@ -90,7 +99,6 @@ impl Run {
     /// All that was seen.
     pub(super) fn recorded(&self) -> Recorder {
         let mut all = Recorder::new(self.window);
-        all.is_interrupted = self.is_interrupted();
         for recorder in &self.recorders {
             all.add(recorder.lock().unwrap_or_else(PoisonError::into_inner).clone());
         }
@@ -134,6 +142,10 @@ impl Tickets {
         loop {
             // The pacer closes it at the end.
             self.due.acquire().await.ok()?.forget();
+            // The pacer may sleep for a while yet. What is left waits as it did when the run was interrupted, and counts so.
+            if run.is_interrupted() {
+                return None;
+            }
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let due = self.pace.due(number)?;
             // Requests that warming up has left behind are forgotten: the part that counts begins without a queue.
@@ -333,6 +345,32 @@ impl Drop for Clearing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A run in which everything counts, and requests that are due and wait for a client.
+    fn with_a_queue(length: usize) -> (Arc<Run>, Tickets) {
+        let run = Run::without_end();
+        let tickets = Tickets {
+            pace: Pace::Open { per_second: 1_000.0 },
+            window: run.window,
+            next: AtomicU64::new(0),
+            left: None,
+            due: Semaphore::new(length),
+            issued: AtomicU64::new(length as u64),
+        };
+        (run, tickets)
+    }
+
+    #[tokio::test]
+    async fn what_waits_at_an_interruption_is_not_sent_and_the_run_ends_there() {
+        let (run, tickets) = with_a_queue(10);
+        assert_eq!(tickets.next(&run).await, Some((0, Duration::ZERO)));
+        run.interrupt();
+        let now = run.now();
+        assert_eq!(tickets.next(&run).await, None, "although nine are due");
+        assert_eq!(tickets.next.load(Ordering::Relaxed), 1, "they are told as never sent");
+        let recorded = run.recorded();
+        assert!(recorded.is_interrupted && recorded.length() <= now, "{:?} of {now:?}", recorded.length());
+    }
 
     #[tokio::test]
     async fn as_many_tickets_count_as_were_asked_for_however_close_to_the_warm_up_s_end() {

@@ -77,13 +77,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
             None => unavailable("nothing was answered: no request ended in time"),
         });
     }
-    let measured = match (settings.run, &settings.work) {
-        (_, Work::Lease { what: LeaseWork::Expiry { .. }, .. }) | (None, _) => since_start(&settings, &recorder),
-        (Some(run), _) if settings.total.is_some() || recorder.is_interrupted => {
-            since_start(&settings, &recorder).min(run)
-        }
-        (Some(run), _) => run,
-    };
+    let measured = measured(&settings, &recorder);
     let report = Report { settings: &settings, around: &around, recorder: &recorder, usage, measured };
     match format {
         Format::Json => println!("{}", report.as_json()),
@@ -127,11 +121,13 @@ async fn channel_to(endpoint: &str, options: &Options) -> Result<Channel, String
     transport.connect().await.map_err(|error| format!("{endpoint}: {:#}", anyhow::Error::new(error)))
 }
 
-/// Time from the end of warming up to the last answer.
-fn since_start(settings: &Settings, recorder: &Recorder) -> Duration {
+/// Duration of the part that counts: up to the last answer where a number of them was asked for, else the whole window.
+fn measured(settings: &Settings, recorder: &Recorder) -> Duration {
+    let is_counted_out = settings.total.is_some() || settings.run.is_none();
     match settings.work {
         Work::Lease { what: LeaseWork::Expiry { .. }, .. } => recorder.last,
-        _ => recorder.last.saturating_sub(settings.warm_up),
+        _ if is_counted_out && !recorder.is_interrupted => recorder.last.saturating_sub(settings.warm_up),
+        _ => recorder.length(),
     }
 }
 

@@ -73,15 +73,25 @@ pub(super) enum Standing {
     Beside,
 }
 
+/// The figures of one operation.
+#[derive(Clone, Debug)]
+pub(super) struct Operation {
+    /// Times from when each request was due.
+    pub(super) delays: Histogram<u64>,
+    /// Due and answered within the window.
+    pub(super) answered: u64,
+}
+
 /// Delays by operation, and errors by kind.
 #[derive(Clone, Debug)]
 pub(super) struct Recorder {
+    /// Ends where the run was interrupted, if it was.
     window: Window,
     /// Times from when each request was due; one that was not answered counts with the time that it had waited.
     pub(super) delays: Histogram<u64>,
     /// Times from when each request was sent.
     pub(super) service: Histogram<u64>,
-    pub(super) operations: BTreeMap<&'static str, Histogram<u64>>,
+    pub(super) operations: BTreeMap<&'static str, Operation>,
     /// Due and answered within the window.
     pub(super) answered: u64,
     /// Due within the window, and not sent when it ended.
@@ -102,6 +112,12 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+impl Operation {
+    fn new() -> Operation {
+        Operation { delays: histogram(), answered: 0 }
+    }
+}
+
 impl Recorder {
     pub(super) fn new(window: Window) -> Recorder {
         Recorder {
@@ -118,6 +134,17 @@ impl Recorder {
         }
     }
 
+    /// The run ends at this time, unless it has ended before: what is due later is not asked, and so not due at all.
+    pub(super) fn interrupt(&mut self, at: Duration) {
+        self.window.end = self.window.end.min(at);
+        self.is_interrupted = true;
+    }
+
+    /// Length of the part that counts, for a run whose length was set or that was interrupted.
+    pub(super) fn length(&self) -> Duration {
+        self.window.end.saturating_sub(self.window.start)
+    }
+
     fn counts(&self, due: Duration) -> bool {
         (self.window.start..self.window.end).contains(&due)
     }
@@ -128,15 +155,19 @@ impl Recorder {
         if !self.counts(due) {
             return;
         }
-        if standing == Standing::Measured && done <= self.window.end {
+        let delay = micros(done.saturating_sub(due));
+        let is_in_time = done <= self.window.end;
+        let figures = self.operations.entry(operation).or_insert_with(Operation::new);
+        figures.delays.saturating_record(delay);
+        figures.answered += u64::from(is_in_time);
+        if standing == Standing::Beside {
+            return;
+        }
+        self.delays.saturating_record(delay);
+        self.service.saturating_record(micros(done.saturating_sub(sent)));
+        if is_in_time {
             self.answered += 1;
             self.last = self.last.max(done);
-        }
-        let delay = micros(done.saturating_sub(due));
-        self.operations.entry(operation).or_insert_with(histogram).saturating_record(delay);
-        if standing == Standing::Measured {
-            self.delays.saturating_record(delay);
-            self.service.saturating_record(micros(done.saturating_sub(sent)));
         }
     }
 
@@ -166,12 +197,16 @@ impl Recorder {
         let fits = "all histograms have one shape";
         self.delays.add(other.delays).expect(fits);
         self.service.add(other.service).expect(fits);
-        for (operation, delays) in other.operations {
-            self.operations.entry(operation).or_insert_with(histogram).add(delays).expect(fits);
+        for (operation, figures) in other.operations {
+            let all = self.operations.entry(operation).or_insert_with(Operation::new);
+            all.delays.add(figures.delays).expect(fits);
+            all.answered += figures.answered;
         }
         for (kind, count) in other.errors {
             *self.errors.entry(kind).or_default() += count;
         }
+        self.window.end = self.window.end.min(other.window.end);
+        self.is_interrupted |= other.is_interrupted;
         self.answered += other.answered;
         self.unsent += other.unsent;
         self.first_error = self.first_error.take().or(other.first_error);
@@ -254,6 +289,52 @@ mod tests {
         assert_eq!(slow.delays.len(), 5_000, "every request that was due is in the percentiles");
         let median = slow.delays.value_at_quantile(0.5);
         assert!(median > 1_000_000, "half of them waited for more than a second: {median}");
+    }
+
+    /// Goal: an interrupted run tells no delay that is longer than the run. Method: a run of a minute that ends in its third second, with a
+    /// queue that nobody took from.
+    #[test]
+    fn what_waits_at_an_interruption_has_waited_until_then_and_what_would_be_due_later_is_not_due() {
+        let window = Window { start: SECOND, end: 60 * SECOND };
+        let mut recorder = Recorder::new(window);
+        recorder.interrupt(3 * SECOND);
+        // Whoever makes requests due sees it a little later.
+        let pace = Pace::Open { per_second: 10.0 };
+        for number in 0..pace.owed(3 * SECOND + 200 * MILLISECOND) {
+            recorder.unsent(pace.due(number).expect("an open loop"));
+        }
+        let mut all = Recorder::new(window);
+        all.add(recorder);
+        assert!(all.is_interrupted);
+        assert_eq!(all.length(), 2 * SECOND, "from the end of warming up to the interruption");
+        assert_eq!((all.unsent, all.delays.len()), (20, 20), "ten a second");
+        assert!((1_999_000..=2_001_000).contains(&all.delays.max()), "{}", all.delays.max());
+        // Interrupted once more, or after its end, it is no longer.
+        all.interrupt(70 * SECOND);
+        assert_eq!(all.length(), 2 * SECOND);
+    }
+
+    /// Goal: what is told per second of each operation adds up to what is told of all. Method: sixteen requests are on their way when the
+    /// window ends.
+    #[test]
+    fn an_operation_s_answers_are_counted_as_those_of_all_are() {
+        let mut closed = run(Pace::Closed, 16, |sent| sent + 300 * MILLISECOND);
+        let get = &closed.operations["get"];
+        assert_eq!((get.answered, closed.answered), (16 * 16, 16 * 16), "sixteen rounds ended in time");
+        assert_eq!(
+            (get.delays.len(), closed.delays.len()),
+            (17 * 16, 17 * 16),
+            "the percentiles have all that was due"
+        );
+        // What is told beside the result has its own rate, and adds nothing to it.
+        for done in [SECOND, 6 * SECOND] {
+            closed.answered("put", Timing { due: SECOND, sent: SECOND, done }, Standing::Beside);
+        }
+        assert_eq!((closed.operations["put"].answered, closed.operations["put"].delays.len()), (1, 2));
+        assert_eq!((closed.answered, closed.delays.len()), (16 * 16, 17 * 16));
+        let mut all = closed.clone();
+        all.add(closed);
+        assert_eq!(all.operations["get"].answered, all.answered);
     }
 
     #[test]

@@ -194,11 +194,11 @@ impl Report<'_> {
         for (name, value) in flat.as_object().into_iter().flatten() {
             report[name] = value.clone();
         }
-        let operations = recorder.operations.iter().map(|(name, delays)| {
-            let mut figures = Report::delays_as_json(delays);
+        let operations = recorder.operations.iter().map(|(name, operation)| {
+            let mut figures = Report::delays_as_json(&operation.delays);
             figures["operation"] = (*name).into();
-            figures["answered"] = delays.len().into();
-            figures["per_second"] = (delays.len() as f64 / self.seconds()).into();
+            figures["answered"] = operation.answered.into();
+            figures["per_second"] = (operation.answered as f64 / self.seconds()).into();
             figures
         });
         report["operations"] = operations.collect();
@@ -244,9 +244,10 @@ impl Report<'_> {
             let _ = writeln!(text, "  {:<16}{}", "since sent", Report::delays_in_words(&recorder.service));
         }
         if recorder.operations.len() > 1 {
-            for (name, delays) in &recorder.operations {
-                let per_second = delays.len() as f64 / self.seconds();
-                let _ = writeln!(text, "  {name:<16}{}  {per_second:.0}/s", Report::delays_in_words(delays));
+            for (name, operation) in &recorder.operations {
+                let per_second = operation.answered as f64 / self.seconds();
+                let delays = Report::delays_in_words(&operation.delays);
+                let _ = writeln!(text, "  {name:<16}{delays}  {per_second:.0}/s");
             }
         }
         if recorder.unsent > 0 {
