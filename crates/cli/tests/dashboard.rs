@@ -275,6 +275,68 @@ async fn a_thousand_elections_are_listed_without_a_stall() {
     cluster.stop();
 }
 
+/// Somebody stands for an election of this name, as candidates write it down.
+async fn stands_for(store: &hustings_api::Client, name: &str) {
+    let granted = store.lease().lease_grant(LeaseGrantRequest { ttl: 36_000, ..LeaseGrantRequest::default() }).await;
+    let lease = granted.expect("granted").into_inner().id;
+    let value = json!({ "id": "host", "value": "" }).to_string();
+    let key = format!("{name}/{lease:x}");
+    let request = PutRequest { key: key.into(), value: value.into(), lease, ..PutRequest::default() };
+    store.kv().put(request).await.expect("written");
+}
+
+/// A script for whether the page is told what happens, now.
+const IS_LIVE: &str = "document.getElementById('connection').className === 'live'";
+
+/// Goal: no name of an election stops the page. Method: names with the characters that one reader or another takes for the end of a
+/// line, and one more name after them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_with_the_end_of_a_line_in_it_is_listed_and_the_page_stays_live() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cluster = Up::start(directory.path(), &[]);
+    let store = hustings_api::Client::connect(&[cluster.url(1)]).await.expect("connected");
+    let browser = Browser::open(&cluster.url(1), "dashboard").await;
+    leader(&browser).await;
+    for name in ["bill\u{2028}ing", "post\u{2029}age", "sup\u{85}port", "ware\r\nhouse", "plain"] {
+        stands_for(&store, name).await;
+        let is_listed = format!(
+            "[...document.querySelectorAll('#elections-body tr')].some(row => row.dataset.key === {})",
+            json!(name)
+        );
+        browser.until(&format!("{name:?} is listed"), &is_listed).await;
+        assert_eq!(browser.ask(IS_LIVE).await, json!(true), "after {name:?}");
+    }
+    assert_eq!(browser.errors().await, Vec::<String>::new());
+    browser.close().await;
+    cluster.stop();
+}
+
+/// More failures than a browser opens connections to one server: six.
+const FAILURES: u32 = 8;
+
+/// Goal: a page that cannot read what it is told leaves no stream behind at the member. Method: reading fails more often than a browser
+/// has connections; one that kept them all could not ask again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_that_cannot_read_an_event_gives_its_stream_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cluster = Up::start(directory.path(), &[]);
+    let browser = Browser::open(&cluster.url(1), "dashboard").await;
+    leader(&browser).await;
+    let stumble = format!(
+        "const parse = JSON.parse; window.failures = 0;
+         JSON.parse = (text) => {{
+           if (window.failures === {FAILURES}) return parse(text);
+           window.failures += 1;
+           throw new SyntaxError('the story has it fail');
+         }};"
+    );
+    browser.client.execute(&stumble, Vec::new()).await.expect("the page answers");
+    browser.until("each failure led to another stream", &format!("window.failures === {FAILURES}")).await;
+    browser.until("the page is told again", IS_LIVE).await;
+    browser.close().await;
+    cluster.stop();
+}
+
 /// Goal: with users the page asks for one, and shows what that one may see. Method: a wrong password, a user without rights, root.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_users_the_page_asks_who_one_is() {

@@ -108,22 +108,39 @@ async function follow() {
   }
 }
 
+// What server-sent events end a line with, and nothing else does: U+2028 may stand in the data. A carriage return that is the last of
+// what has come may be half of an end.
+const LINE_END = /\r\n|\n|\r(?!$)/;
+
+// Hears events until the stream ends. However that comes, the stream is given back: a member has few of them.
 async function read(reader) {
   const decoder = new TextDecoder();
   let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    rest += decoder.decode(value, { stream: true });
-    let end;
-    while ((end = rest.indexOf("\n\n")) >= 0) {
-      const event = rest.slice(0, end);
-      rest = rest.slice(end + 2);
-      const kind = /^event: (.*)$/m.exec(event)?.[1];
-      const data = /^data: (.*)$/m.exec(event)?.[1];
-      if (kind && data) hear(kind, JSON.parse(data));
+  let event = { kind: null, data: [] };
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const lines = (rest + decoder.decode(value, { stream: true })).split(LINE_END);
+      rest = lines.pop();
+      for (const line of lines) event = heedLine(event, line);
     }
+  } finally {
+    reader.cancel().catch(() => { /* it has failed already */ });
   }
+}
+
+// Adds a line to an event, or has the event heard that it ends; gives the event that the next line belongs to.
+function heedLine(event, line) {
+  if (line === "") {
+    if (event.kind && event.data.length > 0) hear(event.kind, JSON.parse(event.data.join("\n")));
+    return { kind: null, data: [] };
+  }
+  const colon = line.indexOf(":");
+  const [field, value] = colon < 0 ? [line, ""] : [line.slice(0, colon), line.slice(colon + 1).replace(/^ /, "")];
+  if (field === "event") event.kind = value;
+  if (field === "data") event.data.push(value);
+  return event;
 }
 
 function hear(kind, told) {

@@ -94,7 +94,7 @@ fn event(kind: &str, value: &Value) -> Bytes {
     event_of(kind, &value.to_string())
 }
 
-/// One event of the stream. JSON has no line breaks, so it is one line of data.
+/// One event of the stream. JSON has neither `\n` nor `\r` in it, so it is one line of data; U+2028 ends no line here.
 fn event_of(kind: &str, json: &str) -> Bytes {
     format!("event: {kind}\ndata: {json}\n\n").into()
 }
