@@ -33,6 +33,7 @@ pub mod wire;
 
 pub mod laboratory;
 pub mod leading;
+pub mod panics;
 
 pub mod replica;
 

@@ -22,8 +22,9 @@ use crate::positions::Positions;
 use crate::snapshots;
 use bytes::Bytes;
 use hustings_core::options::Options as _;
+use hustings_core::panics::panic_text;
 use hustings_core::replica::ReplicaState;
-use hustings_core::replica::application::{IN_APPLICATION, panic_text};
+use hustings_core::replica::application::IN_APPLICATION;
 use hustings_core::replica::{Birth, Policy, Replica};
 use hustings_core::{
     ApplyVersion, Change, Cluster, Durable, EntryKind, Lsn, Membership, MembershipChange, NodeId, Protocol, Role,

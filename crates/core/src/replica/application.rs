@@ -1,16 +1,10 @@
 //! Calls of the application's state machine: a panic in one says where it was, and what helps.
 
-use std::any::Any;
+use crate::panics::panic_text;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// The start of what a panic in the application's own code says.
 pub const IN_APPLICATION: &str = "StateMachine::";
-
-/// The words of a panic; empty where it has none.
-pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default()
-}
 
 /// Calls the application; its panic goes on with `what` before its words, which begin with [`IN_APPLICATION`].
 pub(super) fn call<T>(what: impl FnOnce() -> String, application: impl FnOnce() -> T) -> T {

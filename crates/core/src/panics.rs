@@ -1,11 +1,18 @@
-//! A panic inside a simulated member is a finding: [`caught`]. Every other panic is a defect of this program, and stays loud.
+//! A panic inside a member that is simulated or played again is a finding: [`caught`]. Every other panic is a defect of the program that
+//! runs it, and stays loud.
 
-use hustings_core::replica::application::panic_text;
+use std::any::Any;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
 thread_local! {
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The words of a panic; empty where it has none.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default()
 }
 
 /// Whether a panic of this thread would be caught by [`caught`], so that nobody needs to print it.
