@@ -9,9 +9,10 @@ pub(crate) mod script;
 use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of, output_argument};
 use crate::protocols::{Visit, visit_identity};
-use crate::why::time_of;
+use crate::why::{plain, time_of};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_core::panics::is_caught;
 use hustings_core::{Membership, Protocol};
 use hustings_recorder::Recording;
 use hustings_recorder::judge::{Conviction, Fact, PROPERTIES, judge};
@@ -76,9 +77,14 @@ impl Visit for Playing<'_> {
     }
 }
 
-/// A value that reaches an impossible state panics; while lives are played that is an answer, and not the end of the process.
+/// A value that reaches an impossible state panics; while lives are played that is an answer, and nobody needs to print it.
 pub(crate) fn let_values_panic() {
-    std::panic::set_hook(Box::new(|_| {}));
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !is_caught() {
+            before(panic);
+        }
+    }));
 }
 
 /// Plays one life again.
@@ -99,10 +105,17 @@ fn play_and_draw(recording: &Recording, is_drawn: bool) -> Result<(Replayed, Pic
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let_values_panic();
     let report = matches.get_one::<PathBuf>("report");
-    let (mut lives, mut pictures) = (Vec::new(), Vec::new());
+    let (mut lives, mut pictures, mut not_played) = (Vec::new(), Vec::new(), Vec::new());
     for path in matches.get_many::<PathBuf>("ring").into_iter().flatten() {
         for recording in Recording::open(path)? {
-            let (replayed, picture) = play_and_draw(&recording, report.is_some())?;
+            let (replayed, picture) = match play_and_draw(&recording, report.is_some()) {
+                Ok(played) => played,
+                Err(error) => {
+                    not_played
+                        .push(format!("{}, process {}: {error:#}", recording.life.name, recording.life.process_id));
+                    continue;
+                }
+            };
             match format_of(matches) {
                 Format::Json => println!("{}", in_json(&recording, &replayed)),
                 Format::Table => show(&recording, &replayed, matches.get_flag("transitions")),
@@ -128,6 +141,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let is_wrong =
         |(_, replayed): &&(Recording, Replayed)| matches!(replayed.end, End::Differs { .. } | End::Impossible { .. });
     let mut wrong = Vec::new();
+    if !not_played.is_empty() {
+        wrong.push(plain(&format!("these lives cannot be played by this build: {}", not_played.join("; "))));
+    }
     match lives.iter().filter(is_wrong).count() {
         0 => {}
         1 => wrong.push("one life was not answered as it was recorded".to_owned()),
@@ -159,7 +175,7 @@ pub(crate) fn judgement_in_words(lives: &[(Recording, Replayed)], convictions: &
             lines.push(format!("  {}  {member} {what}", time_of(*at_micros)));
         }
     }
-    lines.join("\n") + "\n"
+    plain(&(lines.join("\n") + "\n"))
 }
 
 /// The same for programs.
@@ -203,16 +219,17 @@ fn show(recording: &Recording, replayed: &Replayed, with_transitions: bool) {
     let life = &recording.life;
     let began = time_of(life.unix_micros);
     let (steps, changes) = (replayed.steps, replayed.transitions.len());
-    print!(
-        "{} (process {}, {}, since {began}): {steps} inputs answered the same, {changes} changes",
+    let end = match end_of(recording, &replayed.end) {
+        (_, None) => "all of it".to_owned(),
+        (word, Some(what)) => format!("{word}: {what}"),
+    };
+    let line = format!(
+        "{} (process {}, {}, since {began}): {steps} inputs answered the same, {changes} changes; {end}",
         life.name, life.process_id, life.protocol
     );
-    match end_of(recording, &replayed.end) {
-        (_, None) => println!("; all of it"),
-        (word, Some(what)) => println!("; {word}: {what}"),
-    }
+    println!("{}", plain(&line));
     if with_transitions {
-        transitions(recording, replayed).iter().for_each(|line| println!("  {line}"));
+        transitions(recording, replayed).iter().for_each(|line| println!("  {}", plain(line)));
     }
 }
 

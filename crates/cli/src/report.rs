@@ -14,7 +14,6 @@ use crate::{http, replay, status, why};
 use anyhow::{Context, Result};
 use archive::Archive;
 use bytes::Bytes;
-use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_recorder::judge::judge;
 use hustings_recorder::story::Story;
@@ -77,8 +76,7 @@ impl Parts {
 /// Runs `hustings report` and writes the archive.
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let rings: Vec<&PathBuf> = matches.get_many("ring").into_iter().flatten().collect();
-    let are_named = matches.value_source("endpoints").is_some_and(|source| source != ValueSource::DefaultValue);
-    let asks_members = rings.is_empty() || are_named;
+    let asks_members = rings.is_empty() || why::names_members(matches);
     let fetched = match asks_members {
         true => fetch(matches).await?,
         false => Fetched { recordings: Vec::new(), unread: Vec::new() },

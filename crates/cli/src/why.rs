@@ -10,9 +10,10 @@ use crate::output::{Format, common, endpoints_of, format_of, not_found, options_
 use crate::status::is_same;
 use anyhow::Result;
 use bytes::Bytes;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use hustings_recorder::Recording;
 use hustings_recorder::story::{Evidence, Reign, Story, clock_time};
+use hustings_recorder::{MICROS_MAX, Recording};
 use hustings_tls::Connector;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -59,8 +60,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     for ring in &rings {
         lives.extend(Recording::open(ring)?);
     }
-    let are_named =
-        matches.value_source("endpoints").is_some_and(|source| source != clap::parser::ValueSource::DefaultValue);
+    let are_named = names_members(matches);
     let mut unread = Vec::new();
     if rings.is_empty() || are_named {
         let fetched = fetch(matches).await?;
@@ -91,7 +91,18 @@ pub(crate) fn in_words(story: &Story, unread: &[(String, String)]) -> String {
             format!("  {}  {member:width$}  {what}", clock_time(*at_micros))
         }),
     );
-    lines.join("\n") + "\n"
+    plain(&(lines.join("\n") + "\n"))
+}
+
+/// Whether the command line names members: those of the environment are not asked where recordings are given.
+pub(crate) fn names_members(matches: &ArgMatches) -> bool {
+    matches.value_source("endpoints") == Some(ValueSource::CommandLine)
+}
+
+/// Text for a terminal: names and reasons may come from anywhere, and control characters would be obeyed.
+pub(crate) fn plain(text: &str) -> String {
+    let is_shown = |character: char| !character.is_control() || character == '\n';
+    text.chars().map(|character| if is_shown(character) { character } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
 fn micros_of(text: &str) -> Result<u64> {
@@ -165,9 +176,9 @@ async fn status_of(endpoint: &str, tls: Option<&Connector>, timeout: Duration) -
     Ok(serde_json::from_slice(&answer)?)
 }
 
-/// A time in text: `2026-11-23T12:30:01.123456Z`.
+/// A time in text: `2026-11-23T12:30:01.123456Z`; at most the last moment of the year 9999, behind which there is no date.
 pub(crate) fn time_of(unix_micros: u64) -> String {
-    let time: SystemTime = UNIX_EPOCH + Duration::from_micros(unix_micros);
+    let time: SystemTime = UNIX_EPOCH + Duration::from_micros(unix_micros.min(MICROS_MAX));
     humantime::format_rfc3339_micros(time).to_string()
 }
 
@@ -194,6 +205,22 @@ pub(crate) fn in_json(story: &Story, unread: &[(String, String)]) -> Value {
         "sentences": story.sentences(),
         "evidence": evidence.collect::<Vec<_>>(),
         "missing": story.missing,
+        "left_out": story.left_out,
         "unread": unread.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_from_anywhere_do_nothing_to_a_terminal() {
+        assert_eq!(plain("n1\u{1b}[2J\u{7}\r\nn2 leads → term 2"), "n1\u{fffd}[2J\u{fffd}\u{fffd}\nn2 leads → term 2");
+    }
+
+    #[test]
+    fn a_time_beyond_the_last_date_is_the_last_date() {
+        assert_eq!([u64::MAX, MICROS_MAX].map(time_of), ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"]);
+    }
 }

@@ -30,7 +30,7 @@ mod tape;
 
 pub use mark::{Heard, Mark};
 pub use recorded::{Recorded, RecordedOptions};
-pub use ring::{Damage, Recording, RecordingError};
+pub use ring::{Damage, MICROS_MAX, Recording, RecordingError};
 pub use shape::{Life, Note, NoteKind};
 pub use tape::{Recorder, Tape, boot_micros, note_panic, unix_micros};
 

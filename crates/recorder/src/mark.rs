@@ -1,5 +1,6 @@
 //! Notes of a host beside those of its protocol: [`Mark`], and their encoding.
 
+use crate::ring::MICROS_MAX;
 use hustings_core::{Lsn, Role, Term, WireError};
 
 /// A peer as its host saw it when something was noted.
@@ -188,7 +189,12 @@ impl TryFrom<MarkShape> for Mark {
     type Error = WireError;
 
     fn try_from(shape: MarkShape) -> Result<Mark, WireError> {
-        let MarkShape { kind, text, peer, micros, waited_micros, step_micros, names, .. } = shape;
+        let MarkShape { kind, text, peer, micros, waited_micros, step_micros, names, heard, .. } = shape;
+        // Whatever a file says, nothing lasts longer, so that what is reckoned with stays a number.
+        let (micros, waited_micros) = (micros.min(MICROS_MAX), waited_micros.min(MICROS_MAX));
+        let step_micros = step_micros.clamp(-MICROS_MAX.cast_signed(), MICROS_MAX.cast_signed());
+        let bounded = |heard: Heard| Heard { silence_micros: heard.silence_micros.min(MICROS_MAX), ..heard };
+        let heard = heard.into_iter().map(bounded).collect();
         Ok(match kind {
             1 => Mark::Transition {
                 from: role_numbered(shape.from)?,
@@ -197,7 +203,7 @@ impl TryFrom<MarkShape> for Mark {
                 leader: shape.leader,
                 lsn: Lsn::new(shape.place_term, shape.place_index),
                 because: text,
-                heard: shape.heard,
+                heard,
                 disk_busy_micros: micros,
             },
             2 => Mark::LinkUp { peer },

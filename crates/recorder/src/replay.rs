@@ -7,12 +7,11 @@ use crate::mask::Zeroes;
 use crate::picture::Picture;
 use crate::ring::Recording;
 use crate::shape::{Birth, HostInput, Note, NoteKind, Told};
+use hustings_core::panics::caught;
 use hustings_core::protocol::{Effect, Effects, Input};
-use hustings_core::replica::application::panic_text;
 use hustings_core::{Durable, Entry, Lsn, Protocol, SnapshotReference, Status, Term, Transition};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The result of playing a life again.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -400,11 +399,6 @@ fn show<P: Protocol>(effects: &Effects<P>, at_micros: u64, status: &Status, pict
         }
     }
     picture.on_state(at_micros, status);
-}
-
-/// What this returns, or the assertion that failed in it.
-fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| panic_text(&*panic).to_owned())
 }
 
 /// Term and commit of a value at some input.

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use hustings_core::Wire;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,6 +24,10 @@ const PARTS: u64 = 8;
 const FILES_MAX: usize = 64;
 /// Longest encoded note, in bytes: a birth with all entries that are kept.
 const NOTE_BYTES_MAX: usize = 64 << 20;
+/// The latest time that a clock shows, in microseconds: the end of the year 9999. Beyond it there is no date, and sums overflow.
+pub const MICROS_MAX: u64 = 253_402_300_799_999_999;
+/// Most bytes that are read of one member: rings are smaller by far, and whatever else a path names may have no end.
+const READ_BYTES_MAX: u64 = 1 << 30;
 /// Pause after a file could not be written, before the next is tried.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -149,13 +153,29 @@ fn files_in(directory: &Path) -> io::Result<Vec<(u64, u64)>> {
 pub fn read_all(directory: &Path) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     for (number, _) in files_in(directory)? {
-        match fs::read(directory.join(name_of(number))) {
+        let path = directory.join(name_of(number));
+        match read_bounded(&path, READ_BYTES_MAX.saturating_sub(all.len() as u64)) {
             // The ring went on meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            read => all.extend(read?),
+            read => {
+                all.extend(read.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", name_of(number))))?)
+            }
         }
     }
     Ok(all)
+}
+
+/// Reads a file, unless it is none or has more bytes than these: a pipe would be waited for, and a device has no end.
+fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > bytes_max {
+        true => Err(io::Error::other(format!("a recording of more than {READ_BYTES_MAX} bytes is read by nobody"))),
+        false => Ok(bytes),
+    }
 }
 
 /// The reason why there is nothing to read.
@@ -214,7 +234,7 @@ impl Recording {
         let bytes = match fs::metadata(path).map_err(unreadable)?.is_dir() {
             true if within.is_dir() => read_all(&within).map_err(unreadable)?,
             true => read_all(path).map_err(unreadable)?,
-            false => fs::read(path).map_err(unreadable)?,
+            false => read_bounded(path, READ_BYTES_MAX).map_err(unreadable)?,
         };
         let bytes = Bytes::from(bytes);
         let lives = Recording::read(bytes.clone());
@@ -224,21 +244,48 @@ impl Recording {
     /// The lives in these bytes, the oldest first. Never fails: what cannot be read is damage.
     pub fn read(bytes: Bytes) -> Vec<Recording> {
         let mut lives: Vec<Recording> = Vec::new();
-        let mut start = find(&bytes, 0);
+        let mut start = find_file(&bytes, 0);
         let mut is_cut_off = false;
         while let Some(at) = start {
-            let end = find(&bytes, at + MAGIC.len()).unwrap_or(bytes.len());
-            let file = bytes.slice(at + MAGIC.len()..end);
-            is_cut_off = read_file(&file, at + MAGIC.len(), is_cut_off, &mut lives);
-            start = (end < bytes.len()).then_some(end);
+            let read = read_file(&bytes, at, is_cut_off, &mut lives);
+            is_cut_off = read.is_cut_off;
+            start = match bytes[read.end..].starts_with(MAGIC) {
+                // Also where its first note is damaged: that something was here must be known.
+                true => Some(read.end),
+                false => find_file(&bytes, read.end),
+            };
         }
         lives
+    }
+
+    /// Those that are the same life, read in two ways, once: what was noted last is in the longer one.
+    pub fn distinct(lives: &[Recording]) -> Vec<&Recording> {
+        let mut distinct: Vec<&Recording> = Vec::new();
+        for life in lives {
+            let place = distinct.iter().position(|other| other.is_same_life(life));
+            match place {
+                Some(place) if distinct[place].reach() < life.reach() => distinct[place] = life,
+                Some(_) => {}
+                None => distinct.push(life),
+            }
+        }
+        distinct
+    }
+
+    /// Whether both are of one process, at one time: containers give each of their processes the same number.
+    fn is_same_life(&self, other: &Recording) -> bool {
+        let overlap = |one: &Recording, two: &Recording| one.life.boot_micros <= two.end_micros();
+        self.life.is_same_process(&other.life) && overlap(self, other) && overlap(other, self)
+    }
+
+    fn reach(&self) -> (u64, usize) {
+        (self.end_micros(), self.notes.len())
     }
 
     /// Converts a time of this life to the wall clock as it went when the life began, in microseconds since 1970.
     pub fn unix_micros(&self, at_micros: u64) -> u64 {
         let Life { boot_micros, unix_micros, .. } = self.life;
-        (unix_micros + at_micros).saturating_sub(boot_micros)
+        unix_micros.saturating_add(at_micros).saturating_sub(boot_micros).min(MICROS_MAX)
     }
 
     /// Notes are missing here: whoever plays the life again must not go on beyond it.
@@ -254,37 +301,51 @@ impl Recording {
     }
 }
 
-/// Offset of the next file's beginning; `None` if there is none.
-fn find(bytes: &[u8], from: usize) -> Option<usize> {
-    let rest = bytes.get(from..)?;
-    rest.windows(MAGIC.len()).position(|window| window == MAGIC).map(|place| from + place)
+/// Offset of the next file's beginning, from here on: its name, and the life that wrote it. The name alone may stand in a note, in an
+/// error or a setting.
+fn find_file(bytes: &Bytes, from: usize) -> Option<usize> {
+    let places = bytes.get(from..)?.windows(MAGIC.len()).enumerate().filter(|(_, window)| window == MAGIC);
+    let is_file = |at: &usize| {
+        let first = next_note(&mut bytes.slice(at + MAGIC.len()..));
+        matches!(first, Ok(Some(Note { kind: NoteKind::Life(_), .. })))
+    };
+    places.map(|(place, _)| from + place).find(is_file)
 }
 
-/// Adds the notes of a file to the lives. Takes whether the file before it ended in the middle of a note, and returns whether this
-/// one does.
-fn read_file(file: &Bytes, offset: usize, was_cut_off: bool, lives: &mut Vec<Recording>) -> bool {
-    let mut rest = file.clone();
+/// The end of a file.
+struct FileRead {
+    /// Offset behind its last whole note.
+    end: usize,
+    /// Whether it ends in the middle of a note.
+    is_cut_off: bool,
+}
+
+/// Adds the notes of the file that begins here to the lives. Takes whether the file before it ended in the middle of a note.
+fn read_file(bytes: &Bytes, begin: usize, was_cut_off: bool, lives: &mut Vec<Recording>) -> FileRead {
+    let offset = begin + MAGIC.len();
+    let mut rest = bytes.slice(offset..);
     let mut is_first = true;
-    while !rest.is_empty() {
-        let at = offset + (file.len() - rest.len());
+    // No note is as long as the name of the next file would say.
+    while !rest.is_empty() && (is_first || !rest.starts_with(MAGIC)) {
+        let end = bytes.len() - rest.len();
         let note = match next_note(&mut rest) {
             Ok(Some(note)) => note,
             // Written by a process that was killed, or cut off while it was read.
-            Ok(None) => return true,
-            Err(what) => {
+            Ok(None) => return FileRead { end, is_cut_off: true },
+            // The next file begins within it: it was cut off as well.
+            Err(Unread { end: claimed, .. }) if find_file(bytes, end).is_some_and(|next| next < end + claimed) => {
+                return FileRead { end, is_cut_off: true };
+            }
+            Err(Unread { what, .. }) => {
                 if let Some(life) = lives.last_mut() {
-                    life.damaged(at, what);
+                    life.damaged(end, what);
                 }
-                return false;
+                return FileRead { end: end + 1, is_cut_off: false };
             }
         };
         match (is_first, note.kind) {
             (true, NoteKind::Life(life)) => {
-                let is_next = |last: &Recording| {
-                    let same = |life: &Life| (life.member_id, life.process_id, life.boot_id.clone());
-                    life.is_continued && same(&last.life) == same(&life)
-                };
-                if lives.last().is_some_and(is_next) {
+                if lives.last().is_some_and(|last| life.is_continued && last.life.is_same_process(&life)) {
                     // Where the process went on, the file before this one was whole once.
                     if let Some(life) = lives.last_mut().filter(|_| was_cut_off) {
                         life.damaged(offset, "the file before it ends in the middle of a note".to_owned());
@@ -294,7 +355,7 @@ fn read_file(file: &Bytes, offset: usize, was_cut_off: bool, lives: &mut Vec<Rec
                 }
             }
             // A file that nobody wrote so.
-            (true, _) => return was_cut_off,
+            (true, _) => return FileRead { end, is_cut_off: was_cut_off },
             (false, kind) => {
                 if let Some(life) = lives.last_mut() {
                     life.notes.push(Note { at_micros: note.at_micros, kind });
@@ -303,26 +364,42 @@ fn read_file(file: &Bytes, offset: usize, was_cut_off: bool, lives: &mut Vec<Rec
         }
         is_first = false;
     }
-    false
+    FileRead { end: bytes.len() - rest.len(), is_cut_off: false }
+}
+
+/// A note that cannot be read.
+struct Unread {
+    /// The damage, in words.
+    what: String,
+    /// Bytes that it says to have, with its head.
+    end: usize,
 }
 
 /// Takes a note off; `None` where no whole one is left.
-fn next_note(rest: &mut Bytes) -> Result<Option<Note>, String> {
-    if rest.len() < 8 {
+fn next_note(rest: &mut Bytes) -> Result<Option<Note>, Unread> {
+    const HEAD: usize = 8;
+    if rest.len() < HEAD {
         return Ok(None);
     }
-    let mut head = rest.slice(..8);
+    let mut head = rest.slice(..HEAD);
     let (length, digest) = (head.get_u32_le() as usize, head.get_u32_le());
     if length > NOTE_BYTES_MAX {
-        return Err(format!("a note of {length} bytes"));
+        return Err(Unread { what: format!("a note of {length} bytes"), end: HEAD });
     }
-    if rest.len() < 8 + length {
+    let end = HEAD + length;
+    if rest.len() < end {
         return Ok(None);
     }
-    let body = rest.slice(8..8 + length);
+    let body = rest.slice(HEAD..end);
+    let unread = |what: String| Unread { what, end };
     if crc32c::crc32c(&body) != digest {
-        return Err("its checksum is another".into());
+        return Err(unread("its checksum is another".into()));
     }
-    rest.advance(8 + length);
-    Note::decode(body).map(Some).map_err(|error| error.to_string())
+    let note = Note::decode(body).map_err(|error| unread(error.to_string()))?;
+    let is_a_time = |life: &Life| life.boot_micros <= MICROS_MAX && life.unix_micros <= MICROS_MAX;
+    if note.at_micros > MICROS_MAX || matches!(&note.kind, NoteKind::Life(life) if !is_a_time(life)) {
+        return Err(unread("a time that no clock shows".into()));
+    }
+    rest.advance(end);
+    Ok(Some(note))
 }

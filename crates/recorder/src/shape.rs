@@ -56,6 +56,14 @@ pub struct Life {
     pub settings: Vec<String>,
 }
 
+impl Life {
+    /// Whether the other one is about the same process of the same member.
+    pub(crate) fn is_same_process(&self, other: &Life) -> bool {
+        let process = |life: &Life| (life.cluster_id, life.member_id, life.process_id);
+        process(self) == process(other) && self.boot_id == other.boot_id
+    }
+}
+
 /// One note, with the time at which it was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Note {

@@ -5,7 +5,7 @@
 //! nothing any more, that its loop did not run, and last what the others missed of it.
 
 use crate::mark::{Heard, Mark};
-use crate::ring::Recording;
+use crate::ring::{MICROS_MAX, Recording};
 use crate::shape::NoteKind;
 use hustings_core::{Role, Term};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,8 @@ pub struct Story {
     pub evidence: Vec<Evidence>,
     /// Members whose recordings nobody has, by name: they are judged by what others saw.
     pub missing: BTreeSet<String>,
+    /// Members of other clusters, by name, whose recordings are here: nothing of them is told.
+    pub left_out: BTreeSet<String>,
 }
 
 /// The leadership of one member in one term.
@@ -76,22 +78,22 @@ pub(crate) struct Seen<'a> {
 
 /// All recordings on one time line.
 pub(crate) struct Timeline<'a> {
-    pub(crate) lives: &'a [Recording],
+    pub(crate) lives: Vec<&'a Recording>,
     pub(crate) seen: Vec<Seen<'a>>,
     /// Wall clock less boot clock of each life, in microseconds: the same for all lives of one boot, whatever was done to the wall clock.
     offsets: Vec<i128>,
 }
 
 impl<'a> Timeline<'a> {
-    fn of(lives: &'a [Recording]) -> Timeline<'a> {
+    fn of(lives: Vec<&'a Recording>) -> Timeline<'a> {
         let own = |life: &Recording| i128::from(life.life.unix_micros) - i128::from(life.life.boot_micros);
         let mut of_boot: BTreeMap<&str, i128> = BTreeMap::new();
-        for life in lives {
+        for life in &lives {
             of_boot.entry(&life.life.boot_id).or_insert_with(|| own(life));
         }
         let offsets: Vec<i128> = lives.iter().map(|life| of_boot[life.life.boot_id.as_str()]).collect();
-        let mut line = Timeline { lives, seen: Vec::new(), offsets };
-        for (place, life) in lives.iter().enumerate() {
+        let mut line = Timeline { lives: lives.clone(), seen: Vec::new(), offsets };
+        for (place, life) in lives.into_iter().enumerate() {
             for note in &life.notes {
                 if let NoteKind::Mark(mark) = &note.kind {
                     line.seen.push(Seen { at: line.at(place, note.at_micros), life: place, mark });
@@ -104,7 +106,7 @@ impl<'a> Timeline<'a> {
 
     /// The time of a boot clock's reading.
     pub(crate) fn at(&self, life: usize, boot_micros: u64) -> u64 {
-        u64::try_from(i128::from(boot_micros) + self.offsets[life]).unwrap_or(0)
+        u64::try_from(i128::from(boot_micros) + self.offsets[life]).unwrap_or(0).min(MICROS_MAX)
     }
 
     pub(crate) fn name(&self, life: usize) -> &'a str {
@@ -136,26 +138,18 @@ impl<'a> Timeline<'a> {
 
     /// All reigns, in the order in which they began.
     fn reigns(&self) -> Vec<Reign> {
+        let mut reigns = self.own_reigns();
+        reigns.extend(self.reigns_of_others(&reigns));
+        reigns.sort_by_key(|reign| reign.since_micros);
+        reigns
+    }
+
+    /// Reigns that their leaders noted.
+    fn own_reigns(&self) -> Vec<Reign> {
         let mut reigns: Vec<Reign> = Vec::new();
         let mut elected: BTreeMap<(usize, Term), &String> = BTreeMap::new();
         for seen in &self.seen {
-            let Mark::Transition { from, to, term, leader, because, .. } = seen.mark else { continue };
-            // Of a leader whose own recording nobody has, the others know the name and the term.
-            if let Some(leader) = leader
-                && !self.lives.iter().any(|life| life.life.name == *leader)
-                && !reigns.iter().any(|reign| reign.term == *term)
-            {
-                let because = "its own recording is not here".to_owned();
-                let leader = leader.clone();
-                reigns.push(Reign {
-                    leader,
-                    term: *term,
-                    since_micros: seen.at,
-                    until_micros: None,
-                    because,
-                    life: None,
-                });
-            }
+            let Mark::Transition { from, to, term, because, .. } = seen.mark else { continue };
             if *to == Role::Synchronizing {
                 elected.entry((seen.life, *term)).or_insert(because);
             }
@@ -183,15 +177,60 @@ impl<'a> Timeline<'a> {
         }
         reigns
     }
+
+    /// Reigns that only others noted: of members whose own recordings of that time nobody has. They know the name and the term.
+    fn reigns_of_others(&self, own: &[Reign]) -> Vec<Reign> {
+        let mut reigns: Vec<Reign> = Vec::new();
+        for seen in &self.seen {
+            let Mark::Transition { term, leader: Some(leader), .. } = seen.mark else { continue };
+            let is_told = |reign: &Reign| reign.term == *term && reign.leader == *leader;
+            let tells_itself = |life: usize| {
+                let (begun, ended) = self.span(life);
+                self.name(life) == leader && (begun..=ended).contains(&seen.at)
+            };
+            if own.iter().any(is_told)
+                || reigns.iter().any(|reign| reign.term == *term)
+                || (0..self.lives.len()).any(tells_itself)
+            {
+                continue;
+            }
+            reigns.push(Reign {
+                leader: leader.clone(),
+                term: *term,
+                since_micros: seen.at,
+                until_micros: None,
+                because: "its own recording is not here".to_owned(),
+                life: None,
+            });
+        }
+        reigns
+    }
 }
 
 impl Story {
     /// The last change of leader, or the last one that had begun at a time, in microseconds since 1970; `None` when nobody led.
+    ///
+    /// A life that was read twice counts once. Of recordings of several clusters those count whose change is the last.
     pub fn tell(lives: &[Recording], at_micros: Option<u64>) -> Option<Story> {
-        let line = Timeline::of(lives);
-        let mut reigns = line.reigns();
         let asked = at_micros.unwrap_or(u64::MAX);
-        let place = reigns.iter().rposition(|reign| reign.since_micros <= asked)?;
+        let mut clusters: BTreeMap<u64, Vec<&Recording>> = BTreeMap::new();
+        for life in Recording::distinct(lives) {
+            clusters.entry(life.life.cluster_id).or_default().push(life);
+        }
+        let lines = clusters.into_values().map(|lives| {
+            let line = Timeline::of(lives);
+            let reigns = line.reigns();
+            (reigns.iter().rposition(|reign| reign.since_micros <= asked), reigns, line)
+        });
+        let mut lines: Vec<_> = lines.collect();
+        let told = (0..lines.len()).max_by_key(|told| {
+            let (place, reigns, _) = &lines[*told];
+            place.map(|place| reigns[place].since_micros)
+        })?;
+        let (place, mut reigns, line) = lines.swap_remove(told);
+        let place = place?;
+        let others = lines.iter().flat_map(|(_, _, line)| line.lives.iter());
+        let left_out: BTreeSet<String> = others.map(|life| life.life.name.clone()).collect();
         let mut after = reigns.remove(place);
         let before = place.checked_sub(1).map(|place| reigns.remove(place));
         let Some(mut before) = before else {
@@ -203,6 +242,7 @@ impl Story {
                 gap_micros: 0,
                 evidence,
                 missing: missing(&line),
+                left_out,
             });
         };
         let found = causes::of(&line, &before, &after);
@@ -215,7 +255,8 @@ impl Story {
         }
         let gap_micros = after.since_micros.saturating_sub(before.until_micros.unwrap_or(after.since_micros));
         let evidence = evidence(&line, found.since_micros.unwrap_or(after.since_micros), after.since_micros);
-        Some(Story { before: Some(before), after, causes: found.causes, gap_micros, evidence, missing: missing(&line) })
+        let (causes, missing) = (found.causes, missing(&line));
+        Some(Story { before: Some(before), after, causes, gap_micros, evidence, missing, left_out })
     }
 
     /// The story in plain sentences.
@@ -234,7 +275,7 @@ fn missing(line: &Timeline<'_>) -> BTreeSet<String> {
             _ => {}
         }
     }
-    for life in line.lives {
+    for life in &line.lives {
         named.remove(&life.life.name);
     }
     named

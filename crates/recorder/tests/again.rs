@@ -264,3 +264,39 @@ fn what_is_no_recording_is_named() {
     let why = Recording::open(&directory.path().join("nowhere")).expect_err("it is not there").to_string();
     assert!(why.contains("nowhere") && why.contains("cannot be read"), "{why}");
 }
+
+/// Goal: what a device or a pipe would give is not waited for. Method: both are named where a recording should be.
+#[test]
+fn what_has_no_end_is_not_read() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let pipe = directory.path().join("0000000001");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+    assert!(made.success());
+    for path in [std::path::Path::new("/dev/zero"), &pipe, directory.path()] {
+        let why = Recording::open(path).expect_err("it is none").to_string();
+        assert!(why.contains("it is no file"), "{why}");
+    }
+}
+
+/// Goal: a member may have any name. Method: name, settings and notes hold the word that each file begins with.
+#[test]
+fn the_first_word_of_a_file_may_stand_in_its_notes() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let word = "HUSTREC1".to_owned();
+    let life = Life { name: word.clone(), member_id: 1, settings: vec![word.repeat(3)], ..Life::default() };
+    let recorder = Recorder::start(Tape::new(), directory.path(), life, 100_000).expect("it can be");
+    for number in 0..3_000 {
+        recorder.tape().mark(Mark::LinkDown { peer: word.clone(), why: format!("{word}{number}") });
+        if number % 100 == 0 {
+            recorder.tape().settle();
+        }
+    }
+    drop(recorder);
+    let lives = Recording::open(directory.path()).expect("it was recorded");
+    assert_eq!((lives.len(), lives[0].life.name == word, &lives[0].damage), (1, true, &Vec::new()));
+    let last = lives[0].notes.iter().rev().find_map(|note| match &note.kind {
+        NoteKind::Mark(Mark::LinkDown { why, .. }) => Some(why.clone()),
+        _ => None,
+    });
+    assert!(lives[0].notes.len() > 500 && last == Some(format!("{word}2999")), "{last:?}");
+}

@@ -8,8 +8,10 @@ use hustings_core::{Protocol, Wire as _};
 use hustings_gmt2000::Gmt2000;
 use hustings_paxos::Paxos;
 use hustings_raft::{Defect, Options, Raft};
+use hustings_recorder::replay::replay;
 use hustings_recorder::script::Script;
-use hustings_recorder::{Life, Note, NoteKind, Recording};
+use hustings_recorder::story::Story;
+use hustings_recorder::{Life, Mark, Note, NoteKind, Recording};
 use hustings_zab::Zab;
 use std::collections::{BTreeMap, BTreeSet};
 use support::{ids, lives_of, lives_with};
@@ -356,4 +358,31 @@ fn whatever_a_script_holds_it_is_read_or_refused() {
         let error = Script::parse(text).expect_err("it is none").to_string();
         assert!(error.contains(what), "{error}");
     }
+}
+
+/// Goal: a time or a duration that no clock shows is damage, and nobody stops at it. Method: files that nobody wrote so, with right
+/// checksums.
+#[test]
+fn times_that_no_clock_shows_are_damage() {
+    let late = |micros| Mark::Late { micros, waited_micros: micros };
+    let of = |life: Life, at_micros: u64, micros: u64| {
+        let note = Note { at_micros, kind: NoteKind::Mark(late(micros)) };
+        let lives = Recording::read(file_of(&life, false, &[note]).into());
+        for life in &lives {
+            replay::<Raft>(life, &Options::default());
+            assert!(life.unix_micros(life.end_micros()) <= hustings_recorder::MICROS_MAX);
+        }
+        assert_eq!(Story::tell(&lives, None), None);
+        lives
+    };
+    let life = Life { name: "n1".into(), boot_micros: 5, unix_micros: 7, ..Life::default() };
+    assert!(of(Life { unix_micros: u64::MAX, ..life.clone() }, 5, 1).is_empty());
+    assert!(of(Life { boot_micros: u64::MAX, ..life.clone() }, 5, 1).is_empty());
+    let lives = of(life.clone(), u64::MAX, 1);
+    assert!(lives[0].damage[0].what.contains("no clock"), "{:?}", lives[0].damage);
+    let lives = of(life, 6, u64::MAX);
+    assert_eq!(
+        (&lives[0].damage, &lives[0].notes[0].kind),
+        (&Vec::new(), &NoteKind::Mark(late(hustings_recorder::MICROS_MAX)))
+    );
 }

@@ -78,6 +78,11 @@ pub enum Cause {
         /// Name of that member.
         who: String,
     },
+    /// The leader handed over, and why it did so was noted where nobody can read it.
+    GaveWay {
+        /// Name of its successor.
+        who: String,
+    },
     /// The leader was a witness, and another member has all that it alone held.
     Caretaker {
         /// Name of that member.
@@ -107,6 +112,7 @@ impl Cause {
             Cause::Silent { .. } => "silent",
             Cause::Removed => "removed",
             Cause::Preferred { .. } => "preferred",
+            Cause::GaveWay { .. } => "gave-way",
             Cause::Caretaker { .. } => "caretaker",
             Cause::Unknown { .. } => "unknown",
         }
@@ -155,16 +161,20 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
         // A killed process is missed at once; one that was missed for long before its links ended stood still, or was
         // cut off: then it went on to note what it was told.
         let are_seen = matches!(&cause, Cause::Killed { seen_by } if !seen_by.is_empty());
+        // Only what came before its links ended: from then on it is known to be gone, however long an election takes.
+        let before_the_end = |at: u64, silence: u64| until.saturating_sub(at.saturating_sub(silence));
         let silence = case.silence().filter(|(at, silence)| {
-            // Only what came before its links ended: from then on it is known to be gone, however long an election takes.
-            let before = until.saturating_sub(at.saturating_sub(*silence));
-            *silence > SILENT_MICROS && (!are_seen || before > SILENT_MICROS)
+            *silence > SILENT_MICROS && (!are_seen || before_the_end(*at, *silence) > SILENT_MICROS)
         });
         if let Some((at, micros)) = silence.filter(|_| matches!(cause, Cause::Killed { .. })) {
             let ran_until = before.life.map_or(0, |life| line.span(life).1);
             match ran_until > at.saturating_sub(micros / 2) {
                 true => causes.extend(case.cut()),
-                false => causes.push(Cause::Paused { who: before.leader.clone(), micros }),
+                false => {
+                    // It stood still until it was killed, longer than the one that missed it waited.
+                    let micros = if are_seen { before_the_end(at, micros).max(micros) } else { micros };
+                    causes.push(Cause::Paused { who: before.leader.clone(), micros });
+                }
             }
         }
         causes.push(cause);
@@ -179,12 +189,24 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
     if !causes.iter().any(|cause| !matches!(cause, Cause::DiskStalled { .. })) && !has_given_way {
         causes.extend(case.stillness());
     }
+    if causes.is_empty() {
+        causes.extend(case.stillness_of_others());
+    }
     if causes.is_empty() || case.is_only_a_circumstance(&causes, has_given_way) {
         let rest = case.cut().or_else(|| causes.is_empty().then(|| Cause::Unknown { because: after.because.clone() }));
         causes.splice(0..0, rest);
     }
     let since_micros = Some(until_micros.min(after.since_micros));
     Found { causes, until_micros, since_micros }
+}
+
+/// The cause that a loop ran late: it had been stopped, or got no processor.
+fn stood_still(who: &str, micros: u64, waited_micros: u64) -> Cause {
+    let who = who.to_owned();
+    match waited_micros * 2 > micros {
+        true => Cause::Starved { who, micros },
+        false => Cause::Paused { who, micros },
+    }
 }
 
 struct Case<'a, 'b> {
@@ -214,9 +236,10 @@ impl Case<'_, '_> {
         let ended = self.before.until_micros.unwrap_or(last).min(self.after.since_micros);
         let from = ended.saturating_sub(REQUEST_MICROS).max(self.before.since_micros);
         let asked = self.line.of_life(self.before.life, from, self.after.since_micros);
+        let led_to_it = self.has_given_way_when_asked();
         let is_request = |mark: &&Mark| match mark {
             Mark::Stopping => true,
-            Mark::Asked { what } => what.contains("leadership"),
+            Mark::Asked { what } => what.contains("leadership") && led_to_it,
             _ => false,
         };
         // A process that is told to stop asks itself to hand over: the first of both says why.
@@ -241,6 +264,26 @@ impl Case<'_, '_> {
         }
     }
 
+    /// Whether leadership moved as it does when a leader is asked to give it up: requests may come to nothing, and the leader end of
+    /// something else soon afterwards. The successor says so, or neither missed its leader nor outlived it.
+    fn has_given_way_when_asked(&self) -> bool {
+        let is_missed = || self.silence().is_some_and(|(_, silence)| silence > MISSED_MICROS);
+        let is_own = self.step_down_because().is_some_and(|because| because.contains("asked to"));
+        let is_said = self.is_said("hands over") || self.is_said("leads no more");
+        is_own || is_said || !is_missed() && self.end().is_none()
+    }
+
+    /// Whether the new leader said this of the old one before it led.
+    fn is_said(&self, of_the_old: &str) -> bool {
+        let what = format!("{} {of_the_old}", self.before.leader);
+        let from = self.before.since_micros.max(self.after.since_micros.saturating_sub(TOGETHER_MICROS));
+        let mut said = self.line.of_life(self.after.life, from, self.after.since_micros);
+        said.any(|seen| match seen.mark {
+            Mark::Transition { because, .. } => because.contains(&what),
+            _ => false,
+        })
+    }
+
     fn removal(&self) -> Option<Cause> {
         let leader = &self.before.leader;
         let is_out = self.step_down_because().is_some_and(|because| because.contains("no longer a voter"));
@@ -248,9 +291,12 @@ impl Case<'_, '_> {
         (is_out || was_removed).then_some(Cause::Removed)
     }
 
-    /// The voters and the witnesses among them, as they were last noted before the new reign.
+    /// The voters and the witnesses among them, as the old leader or the new one noted them last before the new reign. A member that
+    /// was away notes what it knew when it left.
     fn membership(&self) -> Option<(&[String], &[String])> {
+        let leaders = [self.before.life, self.after.life];
         let memberships = self.line.seen.iter().filter(|seen| seen.at <= self.after.since_micros);
+        let memberships = memberships.filter(|seen| leaders.contains(&Some(seen.life)));
         memberships.rev().find_map(|seen| match seen.mark {
             Mark::Membership { voters, witnesses } => Some((&voters[..], &witnesses[..])),
             _ => None,
@@ -258,7 +304,9 @@ impl Case<'_, '_> {
     }
 
     fn failure(&self) -> Option<Cause> {
-        let mut noted = self.line.of_life(self.before.life, self.before.since_micros, u64::MAX);
+        // What comes later has nothing to do with it.
+        let last = self.after.since_micros + MISSED_MICROS;
+        let mut noted = self.line.of_life(self.before.life, self.before.since_micros, last);
         noted.find_map(|seen| match seen.mark {
             Mark::Ended { why } => Some(Cause::Failed { why: why.clone() }),
             _ => None,
@@ -357,26 +405,49 @@ impl Case<'_, '_> {
                 _ => None,
             });
             // One stall may be noted twice, and only the first of both has what the thread waited for.
-            late.reduce(|(longest, waited), (micros, more)| (longest.max(micros), waited + more))
+            late.reduce(|(longest, waited), (micros, more)| (longest.max(micros), waited.saturating_add(more)))
         };
-        let cause = |who: &str, (micros, waited): (u64, u64)| match waited * 2 > micros {
-            true => Cause::Starved { who: who.to_owned(), micros },
-            false => Cause::Paused { who: who.to_owned(), micros },
-        };
-        let old = of(self.before.life, u64::MAX).map(|late| cause(&self.before.leader, late));
-        old.or_else(|| of(self.after.life, self.after.since_micros).map(|late| cause(&self.after.leader, late)))
+        let old = of(self.before.life, u64::MAX);
+        let old = old.map(|(micros, waited)| stood_still(&self.before.leader, micros, waited));
+        let new = || of(self.after.life, self.after.since_micros);
+        old.or_else(|| new().map(|(micros, waited)| stood_still(&self.after.leader, micros, waited)))
+    }
+
+    /// The loops of other members as a cause: the old leader gave way because it heard no quorum, and they did not run.
+    fn stillness_of_others(&self) -> Vec<Cause> {
+        let is_alone = self.step_down_because().is_some_and(|because| because.contains("no quorum"));
+        let Some(until) = self.step_down().filter(|_| is_alone) else { return Vec::new() };
+        let mut causes = Vec::new();
+        for life in (0..self.line.lives.len()).filter(|life| Some(*life) != self.before.life) {
+            // A pause is noted when it is over.
+            let mut notes = self.line.of_life(Some(life), until, u64::MAX);
+            causes.extend(notes.find_map(|seen| match seen.mark {
+                Mark::Late { micros, waited_micros }
+                    if *micros > SILENT_MICROS && seen.at.saturating_sub(*micros) < until =>
+                {
+                    Some(stood_still(self.line.name(life), *micros, *waited_micros))
+                }
+                _ => None,
+            }));
+        }
+        causes
     }
 
     fn has_given_way_to_its_disk(&self) -> bool {
         self.step_down_because().is_some_and(|because| because.contains("disk stalls"))
     }
 
-    /// The silence of the old leader when the new one first moved without it: when that was, and how long it had
-    /// lasted. Where it never missed it for long, when it first moved.
+    /// The silence of the old leader when the new one first moved without it, since it followed it last: when that was, and how long it
+    /// had lasted. Where it never missed it for long, when it first moved.
     fn silence(&self) -> Option<(u64, u64)> {
         let from = self.before.since_micros.max(self.after.since_micros.saturating_sub(CIRCUMSTANCE_MICROS));
-        let moves = self.line.of_life(self.after.life, from, self.after.since_micros);
-        let moves = moves.filter_map(|seen| match seen.mark {
+        let moves = || self.line.of_life(self.after.life, from, self.after.since_micros);
+        let follows = |mark: &Mark| match mark {
+            Mark::Transition { to: Role::Follower, leader, .. } => leader.as_ref() == Some(&self.before.leader),
+            _ => false,
+        };
+        let followed = moves().rev().find(|seen| follows(seen.mark)).map_or(from, |seen| seen.at);
+        let moves = moves().filter(|seen| seen.at >= followed).filter_map(|seen| match seen.mark {
             Mark::Transition { to, heard, .. } if *to != Role::Follower => {
                 let heard = heard.iter().find(|heard| heard.peer == self.before.leader)?;
                 Some((seen.at, heard.silence_micros))
@@ -394,17 +465,17 @@ impl Case<'_, '_> {
     /// The old leader handed over, and nobody had asked it to: it does so for a member that is preferred to it, or as a caretaker. It
     /// says so itself, or the new leader does.
     fn preference(&self) -> Option<Cause> {
-        let hands_over = format!("{} hands over", self.before.leader);
-        let from = self.before.since_micros.max(self.after.since_micros.saturating_sub(TOGETHER_MICROS));
-        let mut said = self.line.of_life(self.after.life, from, self.after.since_micros);
-        let is_handed = said.any(|seen| match seen.mark {
-            Mark::Transition { because, .. } => because.contains(&hands_over),
-            _ => false,
-        });
-        let is_said = self.step_down_because().is_some_and(|because| because.contains("is preferred"));
+        let is_handed = self.is_said("hands over");
+        let is_preferred = self.step_down_because().is_some_and(|because| because.contains("is preferred"));
         let who = self.after.leader.clone();
         let is_witness = self.membership().is_some_and(|(_, witnesses)| witnesses.contains(&self.before.leader));
-        (is_said || is_handed).then_some(if is_witness { Cause::Caretaker { who } } else { Cause::Preferred { who } })
+        let cause = match (is_witness, self.before.life) {
+            (true, _) => Cause::Caretaker { who },
+            (false, Some(_)) => Cause::Preferred { who },
+            // An operator may have asked, or its process been told to stop.
+            (false, None) => Cause::GaveWay { who },
+        };
+        (is_preferred || is_handed).then_some(cause)
     }
 
     /// Time of the new leader's election: before it leads it may have to learn.

@@ -31,7 +31,7 @@ fn listed(names: &[String]) -> String {
 
 /// The story in sentences, in order.
 pub(super) fn sentences(story: &Story) -> Vec<String> {
-    let Story { before, after, causes, gap_micros, missing, .. } = story;
+    let Story { before, after, causes, gap_micros, missing, left_out, .. } = story;
     let mut told = Vec::new();
     match before {
         None => told.push(format!(
@@ -59,6 +59,13 @@ pub(super) fn sentences(story: &Story) -> Vec<String> {
     if !missing.is_empty() {
         let names: Vec<String> = missing.iter().cloned().collect();
         told.push(format!("What {} noted is not here: it would say more.", listed(&names)));
+    }
+    if !left_out.is_empty() {
+        let names: Vec<String> = left_out.iter().cloned().collect();
+        told.push(format!(
+            "Recordings of {} are here too, and of another cluster: nothing is told of them.",
+            listed(&names)
+        ));
     }
     told
 }
@@ -115,6 +122,9 @@ fn decisive(cause: &Cause, before: &Reign, after: &Reign) -> String {
         ),
         Cause::Removed => ", when it was removed from the voters".to_owned(),
         Cause::Preferred { who } => format!(", when it gave way to {who}, which is preferred to it"),
+        Cause::GaveWay { who } => {
+            format!(", when it handed over to {who}; why it did so stands in its own notes, which are not here")
+        }
         Cause::Caretaker { who } => format!(
             ", when {who} had all that it held: it is a witness, which leads as a caretaker for no longer than that"
         ),
@@ -140,6 +150,7 @@ fn circumstance(cause: &Cause, before: &Reign) -> String {
         Cause::Cut { deaf, .. } | Cause::Silent { deaf, .. } => format!("{deaf} did not hear {leader}."),
         Cause::Removed => format!("{leader} had been removed from the voters."),
         Cause::Preferred { who } => format!("{who} is preferred."),
+        Cause::GaveWay { who } => format!("{leader} handed over to {who}."),
         Cause::Caretaker { who } => format!("{leader} is a witness and gave way to {who}."),
         Cause::Unknown { because } => format!("It said: {because}."),
     }
