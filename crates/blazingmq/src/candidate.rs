@@ -23,6 +23,9 @@ impl BlazingMq {
         out: &mut Effects<BlazingMq>,
     ) {
         self.learn_commit(commit, out);
+        let is_behind = !self.is_up_to_date_in_members(commit);
+        // Without scouting this is where it shows.
+        self.node.note_that_others_lack(self.node.leader.is_none() && is_behind && self.node.membership.is_voter(from));
         let is_bound = match &self.role_state {
             RoleState::Leader(leader) => leader.office.transfer.as_ref().is_none_or(|transfer| transfer.to != from),
             _ => self.node.leader.is_some(),
@@ -30,7 +33,7 @@ impl BlazingMq {
         let is_free = !is_bound || (is_transfer && !self.is_leading());
         let may_repeat = self.has(Defect::SupportsTwice) && term == self.node.promise.term && !self.is_leading();
         let is_later = term > self.node.promise.term || may_repeat;
-        if !is_free || !is_later || !self.is_up_to_date_in_members(commit) {
+        if !is_free || !is_later || is_behind {
             if !self.options.as_published {
                 let refusal = Message::Refusal { term: self.node.promise.term, proposed: term };
                 out.send_resting_on(RestsOn::Nothing, from, refusal);

@@ -1,7 +1,7 @@
 //! A leader's patience with members that its operator prefers: [`Patience`].
 
 use crate::NodeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Quorum checks in a row that a preferred member must be caught up before leadership goes to it: to one that stays, not to
@@ -55,6 +55,8 @@ pub struct Patience {
     suspended: u32,
     /// Steps until it is forgotten that it was suspended.
     suspensions: u32,
+    /// Those to which this member, a witness, gave its care: next time it is another's turn.
+    in_care: BTreeSet<NodeId>,
 }
 
 impl Patience {
@@ -82,6 +84,17 @@ impl Patience {
     /// Whether leadership was handed to anybody, and that is not forgotten.
     pub fn has_handed_over(&self) -> bool {
         !self.handed_over.is_empty()
+    }
+
+    /// The one of these to which a witness gives its care; `None` of nobody. Each gets it once before one gets it again: what one could not
+    /// win, for nobody hears it, another may.
+    pub fn next_in_care(&mut self, able: &[NodeId]) -> Option<NodeId> {
+        if !able.is_empty() && able.iter().all(|id| self.in_care.contains(id)) {
+            self.in_care.clear();
+        }
+        let next = able.iter().copied().find(|id| !self.in_care.contains(id));
+        self.in_care.extend(next);
+        next
     }
 
     /// Leadership is handed to `member`, which is preferred, or better than this caretaker.
@@ -195,6 +208,15 @@ mod tests {
         assert_eq!(waits, [1024, 512, 512, 256], "a doubling is forgotten in two periods");
         assert_eq!(periods_until(&mut patience, |it| !it.remembers()), 12);
         assert_eq!([4, 5].map(|id| patience.checks_wanted(NodeId(id))), [4, 4]);
+    }
+
+    #[test]
+    fn each_of_those_who_can_take_care_gets_its_turn() {
+        let mut patience = Patience::new();
+        let able = [1, 2, 3].map(NodeId);
+        let turns: Vec<u64> = (0..7).filter_map(|_| patience.next_in_care(&able)).map(|id| id.0).collect();
+        assert_eq!(turns, [1, 2, 3, 1, 2, 3, 1]);
+        assert_eq!([patience.next_in_care(&able[..1]), patience.next_in_care(&[])], [Some(NodeId(1)), None]);
     }
 
     #[test]

@@ -65,6 +65,11 @@ impl Ballot {
     }
 }
 
+/// Whether a majority may hear the node that claims this, as far as it says.
+fn is_within_reach(claim: &Claim) -> bool {
+    claim.hears_majority || claim.is_successor
+}
+
 impl Gmt2000 {
     // --- WATCHING. -----------------------------------------------------------------------------------------------
 
@@ -335,7 +340,7 @@ impl Gmt2000 {
     ///
     /// A node that hears no majority votes all the same, if a node on its slate does: of five with two dead, the middle one of
     /// the other three needs both its neighbours, which hear each other as little as the dead. In a minority nobody hears a
-    /// majority, so nobody votes, and no ballot grows.
+    /// majority, so nobody votes, and no ballot grows. A leader that a majority answered has ordained its successor a moment ago.
     pub(crate) fn settle_slate(&mut self, out: &mut Effects<Gmt2000>) {
         if !matches!(self.role_state, RoleState::Voting) || !self.ballot.is_claimed {
             return;
@@ -349,7 +354,7 @@ impl Gmt2000 {
             return;
         }
         let yields = !self.has_defect(Defect::NeverYields);
-        let is_heard_of = yields && slate.iter().any(|(id, claim)| *id != self.node.me && claim.hears_majority);
+        let is_heard_of = yields && slate.iter().any(|(id, claim)| *id != self.node.me && is_within_reach(claim));
         self.hears_majority = self.has_majority();
         if self.hears_majority || is_heard_of {
             self.vote(out);
@@ -395,7 +400,7 @@ impl Gmt2000 {
             let last = if is_blind { Lsn::ZERO } else { claim.last };
             (favour, rank(id, &Claim { last, ..*claim }))
         };
-        let may_win = |id: NodeId, claim: &Claim| has_majority || (id != me && claim.hears_majority);
+        let may_win = |id: NodeId, claim: &Claim| has_majority || (id != me && is_within_reach(claim));
         let able = |id: NodeId, claim: &Claim| claim.priority != Priority::Never && may_win(id, claim);
         // The longest log is no reason to vote for a node that no majority reaches, where one that a majority reaches holds enough.
         let is_sound = |claim: &Claim| claim.hears_majority && claim.last >= own.last;

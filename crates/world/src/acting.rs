@@ -82,7 +82,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                     self.on_readable(at, request, S::look(view_inside::<S>(&view.0.0)));
                 }
             }
-            Action::Unreadable { .. } => unreachable!("clients ask members that hold data"),
+            Action::Unreadable { requests } => requests.into_iter().for_each(|request| self.on_unreadable(at, request)),
             Action::AdminEnded { outcome, .. } => {
                 self.journal.note(self.now, Line::Host(id, format!("answers its operator: {outcome:?}")));
             }

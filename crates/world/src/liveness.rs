@@ -17,6 +17,11 @@ use std::collections::BTreeSet;
 /// Longest election timeouts within which a healed cluster must serve.
 pub const LIVENESS_TIMEOUTS: u64 = 10;
 
+/// Ways of messages without which nobody is elected and commits: those of an asking, a vote and an entry, there and back.
+const WAYS: u64 = 6;
+/// The least chance, in a million, that is reckoned with.
+const CHANCE_MIN: u64 = 20_000;
+
 /// Times that clients are waited for anew while a voter is catching up.
 const WINDOWS_MAX: u64 = 20;
 
@@ -87,8 +92,10 @@ fn serve<P: Protocol, S: Service>(
     world.set_pace(world.settings.load.pause.min(PACE));
     let (since, completed) = (world.now(), world.counts.completed);
     let (done, elections) = (world.committed_by_most(), world.counts.elections);
-    let timeouts = world.settings.election_max() * LIVENESS_TIMEOUTS;
-    let mut deadline = since + timeouts;
+    let timeouts = timeouts_to_serve(world.settings.quality.loss, world.machines.len());
+    let allowed = world.settings.election_max() * timeouts;
+    // Clients may have asked one that stands still, and wait for it as long as they like.
+    let mut deadline = since + world.settings.load.patience + allowed;
     let has_load = world.settings.load.clients > 0;
     let (mut windows, mut voters) = (1, world.voters());
     while has_load && world.counts.completed == completed || world.leader().is_none() {
@@ -98,7 +105,7 @@ fn serve<P: Protocol, S: Service>(
             if windows >= WINDOWS_MAX || !voters.are_left_behind_and_got_on(&now) {
                 break;
             }
-            (windows, voters, deadline) = (windows + 1, now, world.now() + timeouts);
+            (windows, voters, deadline) = (windows + 1, now, world.now() + allowed);
         }
         if voters.leader == 0 {
             voters = world.voters();
@@ -113,12 +120,21 @@ fn serve<P: Protocol, S: Service>(
     let is_served = world.counts.completed > completed || is_busy && world.has_slow_leader();
     if has_load && !is_served && is_possible(world) {
         let what = format!(
-            "{state} since {} s, and for {LIVENESS_TIMEOUTS} longest election timeouts no client got an answer",
+            "{state} since {} s, and for {timeouts} longest election timeouts no client got an answer",
             since / 1_000_000,
         );
         return Err(Violation::of(property, what));
     }
     Ok(())
+}
+
+/// Longest election timeouts within which somebody must be served, where so many in a million of all messages are lost: as many times
+/// [`LIVENESS_TIMEOUTS`] as elections are called until all messages of one arrive whom a quorum of so many members needs.
+fn timeouts_to_serve(loss: u32, members: usize) -> u64 {
+    let arrives = 1_000_000 - u64::from(loss).min(1_000_000);
+    let ways = (0..members / 2).flat_map(|_| 0..WAYS);
+    let chance = ways.fold(1_000_000, |chance, _| chance * arrives / 1_000_000);
+    LIVENESS_TIMEOUTS * 1_000_000 / chance.max(CHANCE_MIN)
 }
 
 /// The logs of the voters at some moment: last indexes.
@@ -205,4 +221,17 @@ fn mend() -> [Command; 10] {
         Command::Restart(Who::All),
         Command::Mark,
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_given_time_and_none_without_them() {
+        assert_eq!([3, 5, 7].map(|members| timeouts_to_serve(0, members)), [10, 10, 10]);
+        assert_eq!([3, 5, 7].map(|members| timeouts_to_serve(20_000, members)), [11, 12, 14]);
+        assert_eq!([3, 6].map(|members| timeouts_to_serve(93_110, members)), [17, 58]);
+        assert_eq!(timeouts_to_serve(1_000_000, 3), 500, "a bound, where nothing arrives");
+    }
 }

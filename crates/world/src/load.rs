@@ -389,6 +389,10 @@ impl<P: Protocol, S: Service> World<P, S> {
         let anywhere = state.dice.below(nodes) as usize;
         let is_lost = known.is_empty() || state.dice.below(4) == 0;
         state.home = if is_lost { anywhere } else { known[state.dice.below(known.len() as u64) as usize] };
+        if self.load.is_peace && state.home == pending.at && !self.load.settings.stays {
+            // Whoever is judged by its answers does not ask the same one in vain again.
+            state.home = known.iter().copied().find(|at| *at != pending.at).unwrap_or(state.home);
+        }
         self.pause_then_next(client, true);
     }
 
@@ -505,6 +509,14 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
             Err(error) => self.verdict = Err(Violation::of("answers-fit", format!("a read is answered with {error}"))),
         }
+    }
+
+    /// A witness was asked what it holds: an operator hears that it holds nothing.
+    pub(crate) fn on_unreadable(&mut self, at: usize, request: u64) {
+        let asked = self.machines[at].reads.remove(&request);
+        assert!(matches!(asked, Some(Asked::Reader(_)) | None), "clients ask members that hold data");
+        let what = "answers its operator: it is a witness, and holds no state".to_owned();
+        self.journal.note(self.now, crate::journal::Line::Host(self.machines[at].id, what));
     }
 
     pub(crate) fn on_reconfigured(&mut self, at: usize, request: u64, membership: &Membership) {

@@ -10,8 +10,12 @@ use hustings_world::{Script, World};
 use hustings_zab::Zab;
 
 fn play<P: Protocol>(text: &str) {
+    play_with::<P>(text, P::Options::default());
+}
+
+fn play_with<P: Protocol>(text: &str, options: P::Options) {
     let script = Script::parse(text).expect("the script is readable");
-    let played = World::<P, KvStore>::new(script.settings.clone(), P::Options::default())
+    let played = World::<P, KvStore>::new(script.settings.clone(), options)
         .and_then(|mut world| script.play(&mut world, |_, _| ()));
     if let Err(violation) = played {
         panic!("{}: {violation}", P::NAME);
@@ -54,6 +58,62 @@ fn a_caretaker_does_not_hand_over_to_a_slow_member_again_and_again() {
 #[test]
 fn a_caretaker_does_not_hand_over_to_one_that_nobody_hears_each_time_that_it_leads() {
     play_all(include_str!("found/gmt2000-caretaker-hands-over-to-one-nobody-hears.txt"));
+}
+
+#[test]
+fn a_witness_gives_its_care_to_one_that_can_take_it() {
+    play_all(include_str!("found/witness-gives-care-to-one-that-is-off.txt"));
+    play_all(include_str!("found/witness-gives-care-to-one-nobody-hears.txt"));
+}
+
+#[test]
+fn a_learner_that_falls_silent_again_and_again_ends_no_reign() {
+    play_all(include_str!("found/zab-resigns-because-of-a-learner.txt"));
+}
+
+#[test]
+fn a_caretaker_that_serves_goes_on_serving() {
+    let text = include_str!("found/caretaker-forgets-that-it-serves.txt");
+    play::<Raft>(text);
+    play::<Gmt2000>(text);
+}
+
+#[test]
+fn a_caretaker_that_nobody_relieves_serves() {
+    play_all(include_str!("found/caretaker-does-not-hear-the-only-one.txt"));
+    play_all(include_str!("found/caretaker-does-not-hear-the-only-one-and-one-is-slow.txt"));
+    play_all(include_str!("found/caretaker-lets-no-lease-end.txt"));
+}
+
+#[test]
+fn a_witness_that_is_read_says_that_it_holds_nothing() {
+    play_all(include_str!("found/get-at-a-witness.txt"));
+}
+
+#[test]
+fn a_client_with_much_patience_condemns_nobody() {
+    play_all(include_str!("found/one-patient-client.txt"));
+}
+
+#[test]
+fn without_scouting_the_only_one_that_knows_of_a_removal_takes_care() {
+    let text = include_str!("found/blazingmq-without-scouting.txt");
+    for seed in 1..=8 {
+        let text = text.replace("seed 24", &format!("seed {seed}"));
+        play_with::<BlazingMq>(&text, hustings_blazingmq::Options { scouting: false, ..Default::default() });
+    }
+    play_all(text);
+}
+
+#[test]
+fn a_successor_is_voted_for_by_those_that_hear_no_majority() {
+    play_all(include_str!("found/gmt2000-successor-needs-one-that-hears-no-majority.txt"));
+    play_all(include_str!("found/gmt2000-successor-beside-a-slow-leader.txt"));
+}
+
+#[test]
+fn losses_are_given_time() {
+    play_all(include_str!("found/raft-losses-and-no-luck.txt"));
 }
 
 #[test]

@@ -244,7 +244,9 @@ impl Zab {
         }
         let is_done = leading.phase == Phase::Broadcast && commit == last;
         let goes_on = leading.lost.commit == commit && !is_done;
-        let connections = if goes_on { leading.lost.connections + silent.len() } else { 0 };
+        // Of a learner nobody needs an answer.
+        let voters = silent.iter().filter(|(id, _)| self.node.membership.is_voter(*id)).count();
+        let connections = if goes_on { leading.lost.connections + voters } else { 0 };
         leading.lost = Lost { commit, connections: connections.min(lost_max + 1) };
         let is_in_vain = connections > lost_max && !is_caretaker && !self.options.as_published;
         for (id, connection) in silent {

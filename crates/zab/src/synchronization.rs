@@ -129,9 +129,9 @@ impl Zab {
     /// `[OURS]` The same at a check, where nobody that may lead has that history: one that must never lead either can give the state.
     pub(crate) fn give_care_away_unsettled(&mut self, out: &mut Effects<Zab>) {
         let Some(office) = self.unsettled_care() else { return };
-        let synced = office.peers.iter().filter(|(_, learner)| learner.is_synced());
-        let successor = synced.map(|(id, _)| *id).find(|id| self.node.may_take_care(*id));
-        if let Some(to) = successor {
+        let synced = office.peers.iter().filter(|(_, learner)| learner.is_synced() && learner.known.ready_checks > 0);
+        let able: Vec<NodeId> = synced.map(|(id, _)| *id).filter(|id| self.node.may_take_care(*id)).collect();
+        if let Some(to) = self.node.patience.next_in_care(&able) {
             self.tell_successor(to, Reason::Preferred(to), out);
         }
     }

@@ -8,6 +8,10 @@ use super::{Adopting, Leads, Transfer};
 use crate::laboratory::Defect;
 use crate::{Effects, Membership, NodeId, Outcome, Priority, Reason, Refusal, Ticket};
 
+/// Quorum checks for which a caretaker does nothing but look for somebody to take over: one that may lead may be cut off from it, or ended,
+/// and what it waits for never come.
+const CARE_CHECKS_MAX: u8 = 8;
+
 /// A leader's part in a hand-over, the same under every protocol.
 pub trait HandingOver: Leads {
     /// An administrator wants `to` to lead.
@@ -105,6 +109,7 @@ pub trait HandingOver: Leads {
         for learner in learners {
             self.promote_if_ready(learner, out);
         }
+        self.count_care();
         self.hand_over_to_preferred(out);
         self.hand_care_over(out);
     }
@@ -160,7 +165,7 @@ pub trait HandingOver: Leads {
     fn has_been_ready(&self, peer: NodeId) -> bool {
         let (node, known) = (self.node(), self.office().and_then(|office| office.known(peer)));
         let checks_wanted = node.patience.checks_wanted_by_caretaker(peer);
-        let waits = self.stands_in() || (node.membership.is_witness(node.me) && self.next_caretaker().is_some());
+        let waits = self.stands_in() || (node.membership.is_witness(node.me) && !self.next_caretakers().is_empty());
         !waits || known.is_some_and(|known| known.ready_checks >= checks_wanted)
     }
 
@@ -174,11 +179,14 @@ pub trait HandingOver: Leads {
         self.start_transfer(peer, Reason::Preferred(peer), out);
     }
 
-    /// A voter to which this witness can give its care: it holds the state and everything that was written.
-    fn next_caretaker(&self) -> Option<NodeId> {
-        let may = |id: &NodeId| self.has_everything(*id) && self.node().may_take_care(*id);
+    /// The voters to which this witness can give its care: they hold the state and everything that was written, and were heard at the
+    /// last check.
+    fn next_caretakers(&self) -> Vec<NodeId> {
+        let Some(office) = self.office() else { return Vec::new() };
+        let is_heard = |id: NodeId| office.known(id).is_some_and(|known| known.ready_checks > 0);
+        let may = |id: &NodeId| self.has_everything(*id) && is_heard(*id) && self.node().may_take_care(*id);
         let Membership { voters, outgoing, .. } = &*self.node().membership;
-        voters.iter().chain(outgoing).copied().find(may)
+        voters.iter().chain(outgoing).copied().filter(may).collect()
     }
 
     /// Nobody that may lead has caught up with this witness between two checks, perhaps because a state is needed that it cannot give.
@@ -189,8 +197,17 @@ pub trait HandingOver: Leads {
         if office.transfer.is_some() || !self.may_give_care() {
             return;
         }
-        if let Some(to) = self.next_caretaker() {
+        let next = self.next_caretakers();
+        if let Some(to) = self.node_mut().patience.next_in_care(&next) {
             self.start_transfer(to, Reason::Preferred(to), out);
+        }
+    }
+
+    /// A check of a caretaker ends: it has waited for somebody to take over for so long.
+    fn count_care(&mut self) {
+        let is_able = self.is_caretaker() && !self.node().membership.is_witness(self.node().me);
+        if let Some((_, office)) = self.split().filter(|_| is_able) {
+            office.care_checks = (office.care_checks + 1).min(CARE_CHECKS_MAX);
         }
     }
 
@@ -199,12 +216,13 @@ pub trait HandingOver: Leads {
         self.node().priority() == Priority::Never
     }
 
-    /// Whether this caretaker serves like any leader: it has handed over, and leads still, or again. Better one that must never lead than
-    /// nobody. A witness has no state, and cannot.
+    /// Whether this caretaker serves like any leader: it has handed over, and leads still, or again; or nobody could take over for long.
+    /// Better one that must never lead than nobody. A witness has no state, and cannot.
     fn stands_in(&self) -> bool {
         let node = self.node();
         let is_able = self.is_caretaker() && !node.membership.is_witness(node.me);
-        is_able && node.patience.has_handed_over() && !node.has_defect(Defect::InsistsOnPreference)
+        let has_waited = self.office().is_some_and(|office| office.care_checks >= CARE_CHECKS_MAX);
+        is_able && (node.patience.has_handed_over() || has_waited) && !node.has_defect(Defect::InsistsOnPreference)
     }
 
     /// Whether this node is a caretaker that could give way now, if there is somebody to take over.

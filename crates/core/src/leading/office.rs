@@ -135,6 +135,8 @@ pub struct Office<F> {
     /// Last index of this leader's log at the last quorum check. A follower that stores everything up to there keeps
     /// up: while others write, no follower stores *everything*, for what was written last is still on its way.
     pub end_at_check: u64,
+    /// Quorum checks that ended while it led as a caretaker, as far as they count.
+    pub care_checks: u8,
 }
 
 impl Office<Progress> {
@@ -159,7 +161,7 @@ impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
     pub fn new(peers: BTreeMap<NodeId, F>, last: u64, uncommitted_bytes: usize) -> Office<F> {
         let (pending_change, first_own) = (last, last + 1);
         let (reads, transfer, end_at_check) = (Reads::default(), None, first_own);
-        Office { peers, reads, transfer, pending_change, first_own, uncommitted_bytes, end_at_check }
+        Office { peers, reads, transfer, pending_change, first_own, uncommitted_bytes, end_at_check, care_checks: 0 }
     }
 
     /// The office of a leader that must make its log whole before it has an entry of its own: until then nothing is read or changed.

@@ -407,7 +407,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             return self.stand_in(reference, out);
         }
         // Equal references are equal bytes, from any source.
-        let begun = self.snapshots.begun.take().filter(|(begun, _)| *begun == reference);
+        let running = self.snapshots.fetch.take().map(|fetch| (fetch.reference, fetch.offset));
+        let begun = [running, self.snapshots.begun.take()].into_iter().flatten().find(|(begun, _)| *begun == reference);
         let offset = begun.map_or(0, |(_, offset)| offset);
         self.snapshots.fetch = Some(Fetch::new(from, reference, offset));
         self.ask_chunks(out);
