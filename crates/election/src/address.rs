@@ -136,8 +136,10 @@ impl StoreAddress {
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| bad(format!("it begins with no store, which is one of {}", known())))?;
+        // A scheme is the same in capitals (RFC 3986, section 3.1).
+        let scheme = scheme.to_ascii_lowercase();
         let spelling = SPELLINGS.iter().find(|one| one.name == scheme);
-        let spelling = spelling.ok_or_else(|| match OPTIONAL.contains(&scheme) {
+        let spelling = spelling.ok_or_else(|| match OPTIONAL.contains(&&*scheme) {
             true => {
                 bad(format!("this build has no driver for it: build hustings-election with the feature {scheme:?}"))
             }
@@ -164,7 +166,7 @@ impl StoreAddress {
             Some((user, password)) => (user.to_owned(), Some(Secret(password.to_owned()))),
             None => (user.to_owned(), None),
         });
-        let endpoints: Result<Vec<String>, String> = match (scheme, hosts) {
+        let endpoints: Result<Vec<String>, String> = match (&*scheme, hosts) {
             ("kubernetes", "") => Ok(Vec::new()),
             (_, hosts) => hosts.split(',').map(|host| endpoint(host, spelling.port)).collect(),
         };
@@ -294,6 +296,8 @@ mod tests {
         let (store, election) = StoreAddress::parse("hustings://a:1,[::1]:2,c/team/billing").expect("it is right");
         assert_eq!(store.endpoints, ["a:1", "[::1]:2", "c:2379"]);
         assert_eq!((store.scheme, election.as_deref()), (Scheme::Hustings, Some("team/billing")));
+        let capitals = StoreAddress::parse("HUSTINGS://a:1,b/team/billing").expect("it is the same scheme");
+        assert_eq!(capitals.1, election);
         assert_eq!(StoreAddress::parse("etcd://[::1]").expect("no port").0.endpoints, ["[::1]:2379"]);
         assert_eq!(StoreAddress::parse("etcd://a").expect("no election").1, None);
         let (store, election) = StoreAddress::parse("etcd://a,b/x/y?cacert=/z/ca.crt").expect("in TLS");

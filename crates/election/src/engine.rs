@@ -50,6 +50,9 @@ pub enum CampaignError {
     /// The times do not fit together, or not the store.
     #[error("{0}")]
     Timing(String),
+    /// The candidate's name or value is none.
+    #[error("{0}")]
+    Candidate(String),
     /// No process could carry out a last will.
     #[error("{0}")]
     Will(String),

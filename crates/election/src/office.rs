@@ -47,6 +47,10 @@ static SEEN: Mutex<BTreeMap<StoreAddress, Arc<Seen>>> = Mutex::new(BTreeMap::new
 /// The shortest time to live that is asked for at all; what a store grants is more, and the times that must fit into it say how much.
 const TTL_MIN: Duration = Duration::from_millis(1);
 
+/// Bytes of a candidate's name, and of its value: all others of its election read them, some at once.
+const ID_BYTES_MAX: usize = 512;
+const VALUE_BYTES_MAX: usize = 64 << 10;
+
 /// Pause between two tries of a candidate that was admitted before, and is not now.
 const DENIED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -203,7 +207,8 @@ pub struct Named {
 }
 
 impl Named {
-    /// A candidate with this name, which others see. A process that restarts may use it again.
+    /// A candidate with this name, which others see: 1 to 512 bytes, none of them of a control character. A process that restarts may
+    /// use it again.
     pub fn new(id: impl Into<String>) -> Named {
         Named {
             id: id.into(),
@@ -218,7 +223,7 @@ impl Named {
         }
     }
 
-    /// Sets the value that observers are told beside the name: an address, most often.
+    /// Sets the value that observers are told beside the name: an address, most often; 64 KiB at most.
     #[must_use]
     pub fn value(self, value: impl Into<String>) -> Named {
         Named { value: value.into(), ..self }
@@ -267,6 +272,28 @@ impl Named {
     #[must_use]
     pub fn held_until_stopped(self) -> Named {
         Named { unstopped: Unstopped::Held, ..self }
+    }
+
+    /// Checks the name and the value.
+    ///
+    /// # Errors
+    /// In words.
+    fn check(&self) -> Result<(), String> {
+        let Named { id, value, .. } = self;
+        if id.is_empty() || id.len() > ID_BYTES_MAX || id.contains(char::is_control) {
+            let begin: String = id.chars().take(40).collect();
+            return Err(format!(
+                "a candidate's name has 1 to {ID_BYTES_MAX} bytes and no control characters, and this one has {}: {begin:?}",
+                id.len()
+            ));
+        }
+        match value.len() > VALUE_BYTES_MAX {
+            true => Err(format!(
+                "a candidate's value has {VALUE_BYTES_MAX} bytes at most, and that of {id:?} has {}",
+                value.len()
+            )),
+            false => Ok(()),
+        }
     }
 
     /// A store's usual times, with what was chosen here.
@@ -318,7 +345,7 @@ impl Office {
     /// Waits for as long as it takes, also for a store that does not answer.
     ///
     /// # Errors
-    /// Times that do not fit together, or what the store refuses for good. That it admits nobody who comes so
+    /// A name or a value that is none, times that do not fit together, or what the store refuses for good. That it admits nobody who comes so
     /// ([`CampaignError::Denied`]) is an error only until this election was won once in this process: later it is logged, and
     /// tried again.
     pub async fn campaign(&self) -> Result<Leadership, CampaignError> {
@@ -350,6 +377,7 @@ impl Office {
 
     /// Stands for election once.
     async fn stand(&self, changes: Option<mpsc::UnboundedSender<Change>>) -> Result<Leadership, CampaignError> {
+        self.named.check().map_err(CampaignError::Candidate)?;
         let has_will = self.election.has_will;
         if has_will {
             will::check().map_err(CampaignError::Will)?;

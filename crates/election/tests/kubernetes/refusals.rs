@@ -4,7 +4,7 @@ use super::server;
 use crate::stories::log::{keep, says};
 use crate::stories::strangers::{Observers, Stranger, denial, is_waited_for, refusal, told, told_of_strangers};
 use crate::stories::{campaign, candidate, in_time, token_of, until};
-use hustings_election::{Election, StoreAddress, Token, Wish};
+use hustings_election::{CampaignError, Election, Named, StoreAddress, Token, Wish};
 use serde_json::json;
 use std::time::Duration;
 
@@ -61,6 +61,24 @@ async fn a_part_of_a_second_is_refused_with_what_a_lease_can_state() {
     assert!(why.contains("500ms is too short for this store: kubernetes grants 1s"), "{why}");
     let none = in_time("a refusal", candidate(&server().url("billing"), Duration::ZERO, "a").campaign()).await;
     assert!(none.is_err_and(|why| why.to_string().contains("a time to live of 0ns is none")), "no store is asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_or_a_value_that_others_could_not_read_is_refused() {
+    let server = server();
+    let election = Election::open(&server.url("billing")).expect("the URL is right");
+    for (named, why) in [
+        (Named::new(""), "1 to 512 bytes"),
+        (Named::new("a\nb"), "no control characters"),
+        (Named::new("a".repeat(513)), "this one has 513"),
+        (Named::new("a").value("v".repeat((64 << 10) + 1)), "65536 bytes at most"),
+    ] {
+        let refused = in_time("a refusal", election.candidate(named).campaign()).await;
+        let Err(CampaignError::Candidate(told)) = refused else { panic!("{why}: {refused:?}") };
+        assert!(told.contains(why) && told.len() < 200, "{told}");
+    }
+    let longest = election.candidate(Named::new("ä".repeat(256)).value("v".repeat(64 << 10)));
+    campaign(&longest).await.resign("it is known").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

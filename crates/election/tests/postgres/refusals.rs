@@ -4,6 +4,7 @@ use super::server;
 use crate::stories::log::{keep, says};
 use crate::stories::strangers::{Observers, Stranger, denial, is_waited_for, refusal, told, told_of_strangers};
 use crate::stories::{campaign, candidate, in_time};
+use hustings_election::{Election, Named};
 use hustings_testbed::Postgres;
 use std::time::Duration;
 
@@ -133,11 +134,13 @@ async fn settings_that_break_promises_are_warned_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_candidate_whose_name_cannot_be_written_waits_with_a_reason() {
+async fn a_candidate_whose_value_cannot_be_written_waits_with_a_reason() {
     keep();
     let server = server();
     let url = server.url("billing");
-    let waiting = tokio::spawn(async move { candidate(&url, TTL, "a\0b").campaign().await.map(drop) });
+    let election = Election::open(&url).expect("the URL is right").ttl(TTL).own_session();
+    let office = election.candidate(Named::new("a").value("a\0b").stop_grace(TTL / 10).kill_margin(TTL / 20));
+    let waiting = tokio::spawn(async move { office.campaign().await.map(drop) });
     says(&["tried again", &server.port.to_string(), "22021"]).await;
     assert!(!waiting.is_finished());
     waiting.abort();
