@@ -185,3 +185,50 @@ fn a_search_that_is_interrupted_tells_and_keeps_what_it_found() {
         let _ = std::fs::remove_dir_all(&corpus);
     }
 }
+
+#[test]
+fn seeds_that_are_interrupted_are_summed_up() {
+    for (arguments, summary) in
+        [(&["--for", "1h"][..], "virtual time"), (&["--seeds", "1000000", "-o", "json"], "\"seeds\"")]
+    {
+        let mut search = Command::new(HUSTINGS);
+        let search = search.arg("simulate").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let search = search.spawn().expect("the binary runs");
+        let begun = Instant::now();
+        while !hears(search.id(), 2) && begun.elapsed() < Duration::from_secs(30) {
+            std::thread::yield_now();
+        }
+        let sent = Command::new("kill").args(["-INT", &search.id().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+        let output = search.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+        let is_before = said(&output).contains("interrupted before the first run");
+        assert!(is_before || said(&output).contains(summary), "{}", said(&output));
+    }
+}
+
+/// Goal: the page on five continents shows what the command prints today. Method: the command is typed; 12 s of one core.
+#[test]
+fn the_tables_on_five_continents_are_those_of_the_page() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/regions.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let tables = page.split_once("```text\n").and_then(|(_, rest)| rest.split_once("```"));
+    let (tables, _) = tables.expect("the page has tables");
+    let output = words("regions");
+    assert!(output.status.success(), "{}", said(&output));
+    let printed = said(&output);
+    let differ = tables.lines().zip(printed.lines()).find(|(shown, printed)| shown != printed);
+    assert_eq!(
+        differ, None,
+        "docs/regions.md shows the first: put there what `hustings regions` prints, and read the text above it"
+    );
+    assert_eq!(tables.lines().count(), printed.lines().count(), "docs/regions.md ends elsewhere");
+}
+
+/// Whether a process catches this signal.
+fn hears(id: u32, signal: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}

@@ -99,7 +99,7 @@ impl Code {
             Code::NotAllowed => "all that ask a member, or a store of elections",
             Code::Degraded => "status",
             Code::Unjudged => PROVERS,
-            Code::Interrupted => "simulate --guided",
+            Code::Interrupted => "simulate",
             Code::Unknown | Code::BadArguments | Code::Broken => "workload",
             Code::Lost => "run, lock, elect",
             Code::Sidecar | Code::NotExecutable | Code::NoCommand => "run, lock",

@@ -1,6 +1,6 @@
 //! `hustings check`: every possibility within bounds.
 
-use super::{common, is_json, subject_of};
+use super::{common, files, is_json, subject_of};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
@@ -97,6 +97,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     let flags = subject.flags();
     let jobs = usize::try_from(number("jobs"))?;
     let report = matches.get_one::<PathBuf>("report").cloned();
+    if let Some(path) = &report {
+        files::check_file("report", path)?;
+    }
     let checking = Checking { subject: &subject, bounds, flags, jobs, is_json: is_json(matches), report };
     protocols::visit(&subject, checking)?
 }

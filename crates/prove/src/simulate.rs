@@ -109,6 +109,7 @@ struct Simulation<'a> {
     report: Option<PathBuf>,
     script: Option<PathBuf>,
     guided: Option<Guided>,
+    interruption: Interruption,
 }
 
 /// A search, and how far it goes.
@@ -117,7 +118,6 @@ struct Guided {
     /// `None` is as many as fit.
     runs: Option<u64>,
     corpus: Option<PathBuf>,
-    interruption: Interruption,
 }
 
 /// Runs `hustings simulate`.
@@ -143,15 +143,12 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
             "--seed is one seed and --seeds are many: give one of them (with --guided, both)",
         ));
     }
-    let search = || -> Result<Guided> {
-        Ok(Guided {
-            seed: number("seed").unwrap_or(1),
-            runs: if lasts.is_some() { None } else { Some(number("seeds").unwrap_or(GUIDED_RUNS)) },
-            corpus: matches.get_one("corpus").cloned(),
-            interruption: Interruption::listen()?,
-        })
+    let search = || Guided {
+        seed: number("seed").unwrap_or(1),
+        runs: if lasts.is_some() { None } else { Some(number("seeds").unwrap_or(GUIDED_RUNS)) },
+        corpus: matches.get_one("corpus").cloned(),
     };
-    let guided = is_guided.then(search).transpose()?;
+    let guided = is_guided.then(search);
     // A search makes many short runs.
     let safety = match (is_guided, number("minutes"), number("hours")) {
         (true, None, None) => GUIDED_SAFETY,
@@ -170,6 +167,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         is_json: is_json(matches),
         report: matches.get_one("report").cloned(),
         script: matches.get_one("script").cloned(),
+        interruption: Interruption::listen()?,
     };
     if !(1..=99).contains(&simulation.nodes) {
         return Err(Exit::with(Code::Usage, "a cluster has 1 to 99 members"));
@@ -187,6 +185,22 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         files::check_directory("corpus", path)?;
     }
     protocols::visit(&subject, simulation)?
+}
+
+/// The end of a simulation that made no run.
+fn no_run(is_interrupted: bool) -> anyhow::Error {
+    match is_interrupted {
+        true => Exit::with(Code::Interrupted, "interrupted before the first run"),
+        false => Exit::with(Code::Unjudged, "no run was made"),
+    }
+}
+
+/// The end of one that was asked to end before all was run.
+fn interrupted_if(is_interrupted: bool, runs: u64) -> Result<()> {
+    match is_interrupted {
+        true => Err(Exit::with(Code::Interrupted, format!("interrupted after {runs} runs"))),
+        false => Ok(()),
+    }
 }
 
 impl Visit for Simulation<'_> {
@@ -237,7 +251,8 @@ impl Simulation<'_> {
                     loop {
                         let place = next.fetch_add(1, Ordering::Relaxed);
                         let is_last = self.seeds.is_some_and(|seeds| place >= seeds);
-                        if is_last || is_over.load(Ordering::Relaxed) || start.elapsed() > self.lasts {
+                        let is_enough = is_over.load(Ordering::Relaxed) || self.interruption.is_asked();
+                        if is_last || is_enough || start.elapsed() > self.lasts {
                             return;
                         }
                         // Seed 0 follows the last one.
@@ -264,10 +279,13 @@ impl Simulation<'_> {
         bar.finish_and_clear();
         let took = start.elapsed();
         let (counts, simulated, runs, last) = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(last) = last else { return Err(Exit::with(Code::Unjudged, "no seed was run")) };
+        let is_interrupted = self.interruption.end();
+        let Some(last) = last else { return Err(no_run(is_interrupted)) };
         let plan = self.plan(last.seed);
         let tally = Tally { counts, simulated, runs, took };
-        self.conclude::<P>(plan, &last, &tally, &options, plants)
+        self.conclude::<P>(plan, &last, &tally, &options, plants)?;
+        let is_short = self.seeds.is_none_or(|seeds| runs < seeds);
+        interrupted_if(is_interrupted && is_short, runs)
     }
 
     /// Tells how a simulation ended: numbers, and of a run that failed the shortest story that was found.
@@ -361,7 +379,7 @@ impl Simulation<'_> {
         // The same rule as for seeds: where there is no time for a run there is none.
         while guided.runs.is_none_or(|runs| tally.runs < runs)
             && start.elapsed() <= self.lasts
-            && !guided.interruption.is_asked()
+            && !self.interruption.is_asked()
         {
             let (plan, report) = search.step::<P, KvStore>(options, plants);
             tally.counts.add(&report.counts);
@@ -376,13 +394,8 @@ impl Simulation<'_> {
             }
         }
         bar.finish_and_clear();
-        let is_interrupted = guided.interruption.end();
-        let Some((plan, last)) = last else {
-            return Err(match is_interrupted {
-                true => Exit::with(Code::Interrupted, "interrupted before the first run"),
-                false => Exit::with(Code::Unjudged, "no run was made"),
-            });
-        };
+        let is_interrupted = self.interruption.end();
+        let Some((plan, last)) = last else { return Err(no_run(is_interrupted)) };
         tally.took = start.elapsed();
         if !self.is_json {
             println!("{:<28} {}", "facts reached", search.reached());
@@ -396,10 +409,7 @@ impl Simulation<'_> {
             }
         }
         self.conclude::<P>(plan, &last, &tally, options, plants)?;
-        match is_interrupted {
-            true => Err(Exit::with(Code::Interrupted, format!("interrupted after {} runs", tally.runs))),
-            false => Ok(()),
-        }
+        interrupted_if(is_interrupted, tally.runs)
     }
 
     fn tell(&self, tally: &Tally, fingerprint: u64, violation: Option<&(u64, hustings_properties::Violation)>) {
