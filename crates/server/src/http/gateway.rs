@@ -38,6 +38,7 @@ use crate::context::caller::{Caller, CommonName};
 use crate::context::error;
 use crate::context::memory::Weight;
 use crate::context::permissions;
+use crate::context::serving::StreamEnd;
 use crate::context::{Learner, Services, insists_on_leader, off_the_loop};
 use crate::http::body::Body;
 use crate::http::hosts;
@@ -93,10 +94,10 @@ where
         "kv/deleterange" => call.unary(|request| Kv::delete_range(s, request)).await,
         "kv/txn" => call.unary(|request| Kv::txn(s, request)).await,
         "kv/compaction" => call.unary(|request| Kv::compact(s, request)).await,
-        "watch" => call.watch(s).await,
+        "watch" => streamed(call.watch(s).await),
         "lease/grant" => call.unary(|request| Lease::lease_grant(s, request)).await,
         "lease/revoke" | "kv/lease/revoke" => call.unary(|request| Lease::lease_revoke(s, request)).await,
-        "lease/keepalive" => call.keep_alive(s).await,
+        "lease/keepalive" => streamed(call.keep_alive(s).await),
         "lease/timetolive" | "kv/lease/timetolive" => call.unary(|request| Lease::lease_time_to_live(s, request)).await,
         "lease/leases" | "kv/lease/leases" => call.unary(|request| Lease::lease_leases(s, request)).await,
         "cluster/member/add" => call.unary(|request| Cluster::member_add(s, request)).await,
@@ -116,7 +117,7 @@ where
         "election/campaign" => call.unary(|request| Election::campaign(s, request)).await,
         "election/proclaim" => call.unary(|request| Election::proclaim(s, request)).await,
         "election/leader" => call.unary(|request| Election::leader(s, request)).await,
-        "election/observe" => call.observe(s).await,
+        "election/observe" => streamed(call.observe(s).await),
         "election/resign" => call.unary(|request| Election::resign(s, request)).await,
         "lock/lock" => call.unary(|request| Lock::lock(s, request)).await,
         "auth/enable" => call.unary(|request| Auth::auth_enable(s, request)).await,
@@ -222,42 +223,31 @@ where
         }
     }
 
-    /// Finds out who calls, as each service does for itself.
-    async fn admit<B: Backend>(&self, services: &Services<B>) -> Result<Caller, Status> {
+    /// Finds out who calls, as each service does for itself, and what ends the stream that is asked for.
+    async fn admit<B: Backend>(&self, services: &Services<B>) -> Result<(Caller, StreamEnd), Status> {
         services.check(&self.metadata, Learner::Refuses)?;
-        services.caller(&self.metadata, &self.extensions).await
+        let caller = services.caller(&self.metadata, &self.extensions).await?;
+        Ok((caller, services.stream_end(insists_on_leader(&self.metadata))))
     }
 
-    async fn watch<B: Backend>(self, services: &Services<B>) -> Response<Body> {
-        let caller = match self.admit(services).await {
-            Ok(caller) => caller,
-            Err(status) => return refuse_stream(&status),
-        };
-        let stream_end = services.stream_end(insists_on_leader(&self.metadata));
+    async fn watch<B: Backend>(self, services: &Services<B>) -> Result<Response<Body>, Status> {
+        let (caller, stream_end) = self.admit(services).await?;
         let requests = messages::<pb::WatchRequest, T>(self.body, self.limit, services.options.body_timeout);
-        lines(watch(services.0.clone(), caller, Box::pin(requests), stream_end))
+        Ok(lines(watch(services.0.clone(), caller, Box::pin(requests), stream_end)))
     }
 
-    async fn keep_alive<B: Backend>(self, services: &Services<B>) -> Response<Body> {
-        let caller = match self.admit(services).await {
-            Ok(caller) => caller,
-            Err(status) => return refuse_stream(&status),
-        };
-        let stream_end = services.stream_end(insists_on_leader(&self.metadata));
+    async fn keep_alive<B: Backend>(self, services: &Services<B>) -> Result<Response<Body>, Status> {
+        let (caller, stream_end) = self.admit(services).await?;
         let requests = messages::<pb::LeaseKeepAliveRequest, T>(self.body, self.limit, services.options.body_timeout);
-        lines(keep_alive(services.0.clone(), caller, Box::pin(requests), stream_end))
+        Ok(lines(keep_alive(services.0.clone(), caller, Box::pin(requests), stream_end)))
     }
 
-    async fn observe<B: Backend>(self, services: &Services<B>) -> Response<Body> {
-        let caller = match self.admit(services).await {
-            Ok(caller) => caller,
-            Err(status) => return refuse_stream(&status),
-        };
-        let stream_end = services.stream_end(insists_on_leader(&self.metadata));
-        match self.request::<hustings_api::v3electionpb::LeaderRequest>().await {
+    async fn observe<B: Backend>(self, services: &Services<B>) -> Result<Response<Body>, Status> {
+        let (caller, stream_end) = self.admit(services).await?;
+        Ok(match self.request::<hustings_api::v3electionpb::LeaderRequest>().await {
             Ok(request) => lines(observe(services.0.clone(), caller, &request.get_ref().name, stream_end)),
             Err(status) => refuse(&status),
-        }
+        })
     }
 
     async fn request<Q: DeserializeOwned + Default>(self) -> Result<tonic::Request<Q>, Status> {
@@ -375,6 +365,11 @@ pub(crate) struct Refused(pub(crate) Code);
 pub(crate) fn refuse(status: &Status) -> Response<Body> {
     let body = json::encode(&GatewayError::from(status)).unwrap_or_default();
     refuse_with(status, body)
+}
+
+/// A stream's answer, or its refusal.
+fn streamed(answer: Result<Response<Body>, Status>) -> Response<Body> {
+    answer.unwrap_or_else(|status| refuse_stream(&status))
 }
 
 /// As [`refuse`], of a call whose answer is a stream.
