@@ -139,8 +139,7 @@ fn start(program: &Path, url: &str, count: usize, place: usize) -> Result<Replic
 struct Look {
     entries: f64,
     calls: f64,
-    /// Seconds of a processor and MiB, of each node.
-    nodes: Vec<(f64, f64)>,
+    nodes: Vec<Usage>,
 }
 
 /// Looks at the cluster for a while, and prints what it did and what that cost.
@@ -155,7 +154,8 @@ async fn watch(what: &str, cluster: &Cluster) -> Result<()> {
         (after.calls - before.calls) / seconds
     );
     for (node, (before, after)) in cluster.nodes.iter().zip(before.nodes.iter().zip(&after.nodes)) {
-        println!("  {}: {:.2} % of a core, {:.0} MiB", node.name, (after.0 - before.0) / seconds * 100.0, after.1);
+        let share = (after.processor_seconds - before.processor_seconds) / seconds * 100.0;
+        println!("  {}: {share:.2} % of a core, {:.0} MiB, {:.0} of them its own", node.name, after.mib, after.own_mib);
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ impl Look {
 /// Seconds of a processor of all clients together, and MiB of the largest.
 fn clients(replicas: &[Replica]) -> (f64, f64) {
     let clients: Vec<_> = replicas.iter().filter_map(|replica| usage(replica.process.id())).collect();
-    (clients.iter().map(|one| one.0).sum(), clients.iter().map(|one| one.1).fold(0.0, f64::max))
+    (clients.iter().map(|one| one.processor_seconds).sum(), clients.iter().map(|one| one.mib).fold(0.0, f64::max))
 }
 
 /// The sum over all labels.
@@ -189,13 +189,22 @@ fn metric(host: &str, name: &str) -> Option<f64> {
     text.lines().filter_map(of).reduce(|sum, value| sum + value)
 }
 
-/// Seconds of a processor so far, and MiB in memory.
-fn usage(pid: u32) -> Option<(f64, f64)> {
+/// The cost of a process so far.
+struct Usage {
+    processor_seconds: f64,
+    /// MiB in memory: its own, and pages of the program's file and of the recorder's.
+    mib: f64,
+    own_mib: f64,
+}
+
+fn usage(pid: u32) -> Option<Usage> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks: f64 = fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: f64 = line.split_whitespace().next()?.parse().ok()?;
-    Some((ticks / TICKS_PER_SECOND, kibibytes / 1_024.0))
+    let mib = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<f64>().ok().map(|kibibytes| kibibytes / 1_024.0)
+    };
+    Some(Usage { processor_seconds: ticks / TICKS_PER_SECOND, mib: mib("VmRSS:")?, own_mib: mib("RssAnon:")? })
 }

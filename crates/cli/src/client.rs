@@ -10,6 +10,7 @@ use crate::output::{
 use crate::upkeep;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt;
 use hustings_api::Client;
@@ -83,11 +84,9 @@ pub(crate) fn commands() -> Vec<Command> {
             .subcommand_required(true)
             .subcommand(common(Command::new("list").about("Show the members")))
             .subcommand(
-                common(
-                    Command::new("add")
-                        .about("Add a member: it becomes a voter when it has caught up")
-                        .arg(Arg::new("name").required(true).help("Its name")),
-                )
+                common(Command::new("add").about("Add a member: it becomes a voter when it has caught up").arg(
+                    Arg::new("name").required(true).value_parser(NonEmptyStringValueParser::new()).help("Its name"),
+                ))
                 .arg(peer_urls())
                 .arg(
                     Arg::new("learner")
