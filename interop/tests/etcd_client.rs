@@ -26,9 +26,10 @@ impl Drop for Cluster {
     }
 }
 
-fn url() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    format!("http://{}", listener.local_addr().expect("it is bound"))
+/// URLs of free ports. All are taken before one is given back: the system may give the same one again.
+fn urls(count: usize) -> Vec<String> {
+    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port is free")).collect();
+    listeners.iter().map(|listener| format!("http://{}", listener.local_addr().expect("it is bound"))).collect()
 }
 
 impl Cluster {
@@ -36,7 +37,10 @@ impl Cluster {
         let binary = std::env::var("HUSTINGS_BINARY")
             .expect("name the binary: HUSTINGS_BINARY=$PWD/../target/debug/hustings (cargo build -p hustings)");
         let directory = tempfile::tempdir().expect("a directory");
-        let seats: Vec<(String, String, String)> = (1..=3).map(|number| (format!("n{number}"), url(), url())).collect();
+        let urls = urls(6);
+        let pairs =
+            urls.chunks(2).zip(1..).map(|(pair, number)| (format!("n{number}"), pair[0].clone(), pair[1].clone()));
+        let seats: Vec<(String, String, String)> = pairs.collect();
         let members: Vec<String> = seats.iter().map(|(name, _, peer)| format!("{name}={peer}")).collect();
         let start = |(name, client, peer): &(String, String, String)| {
             Command::new(&binary)
