@@ -9,10 +9,10 @@ pub(crate) mod script;
 use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of, output_argument};
 use crate::protocols::{Visit, visit_identity};
+use crate::prove;
 use crate::why::{plain, time_of};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use hustings_core::panics::is_caught;
 use hustings_core::{Membership, Protocol};
 use hustings_recorder::Recording;
 use hustings_recorder::judge::{Conviction, Fact, PROPERTIES, judge};
@@ -77,16 +77,6 @@ impl Visit for Playing<'_> {
     }
 }
 
-/// A value that reaches an impossible state panics; while lives are played that is an answer, and nobody needs to print it.
-pub(crate) fn let_values_panic() {
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if !is_caught() {
-            before(panic);
-        }
-    }));
-}
-
 /// Plays one life again.
 ///
 /// # Errors
@@ -103,7 +93,8 @@ fn play_and_draw(recording: &Recording, is_drawn: bool) -> Result<(Replayed, Pic
 
 /// Runs `hustings replay`.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
-    let_values_panic();
+    // A value that reaches an impossible state panics, and that is an answer here.
+    prove::keep_quiet_about_findings();
     let report = matches.get_one::<PathBuf>("report");
     let (mut lives, mut pictures, mut not_played) = (Vec::new(), Vec::new(), Vec::new());
     for path in matches.get_many::<PathBuf>("ring").into_iter().flatten() {

@@ -10,7 +10,7 @@ mod archive;
 use crate::exit::{Code, Exit};
 use crate::output::{Format, common, format_of, options_of, timeout_of, unavailable};
 use crate::why::{Fetched, fetch, time_of};
-use crate::{http, replay, status, why};
+use crate::{http, prove, replay, status, why};
 use anyhow::{Context, Result};
 use archive::Archive;
 use bytes::Bytes;
@@ -150,7 +150,7 @@ fn tell(sources: &[Source], unread: &[(String, String)], parts: &mut Parts) -> B
         }
         None => parts.add("why.txt", "what `hustings why` would tell", "Nobody is noted to have led.\n"),
     }
-    replay::let_values_panic();
+    prove::keep_quiet_about_findings();
     let mut played = Vec::new();
     for Source { name, bytes, lives, .. } in sources {
         let mut said = Vec::new();

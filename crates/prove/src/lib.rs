@@ -133,8 +133,9 @@ pub fn subject_of(matches: &ArgMatches) -> anyhow::Result<Subject> {
     Ok(subject)
 }
 
-/// A panic inside a simulated member is a finding and not the end of this process; every other panic is told as before.
-pub(crate) fn keep_quiet_about_findings() {
+/// A panic inside a member that is simulated or played again is a finding and not the end of this process; every other panic is told as
+/// before.
+pub fn keep_quiet_about_findings() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if !hustings_world::panics::is_caught() {

@@ -114,6 +114,10 @@ fn leads(term: u64, because: &str, silences: &[(&str, u64)]) -> Mark {
     turns(Role::Candidate, Role::Leader, term, None, because, silences)
 }
 
+fn link_ends() -> Mark {
+    Mark::LinkDown { peer: "n1".into(), why: "reset".into() }
+}
+
 fn words(story: &Story) -> Vec<&'static str> {
     story.causes.iter().map(|cause| cause.word()).collect()
 }
@@ -152,14 +156,13 @@ fn only_the_last_silence_of_a_leader_counts() {
 fn a_reign_whose_own_notes_are_lost_is_told() {
     let follows = turns(Role::Follower, Role::Follower, 2, Some("n1"), "n1 leads", &[]);
     let old = life("n2", 2, vec![(SECOND, leads(1, "vote won", &[])), (2 * SECOND, Mark::DiskRecovered)]);
-    let link_ends = Mark::LinkDown { peer: "n1".into(), why: "reset".into() };
     let third = life(
         "n3",
         3,
         vec![
             (SECOND, Mark::DiskRecovered),
             (2_100_000, follows.clone()),
-            (5 * SECOND, link_ends),
+            (5 * SECOND, link_ends()),
             (9 * SECOND, Mark::DiskRecovered),
         ],
     );
@@ -220,13 +223,12 @@ fn a_request_that_came_to_nothing_is_not_blamed() {
             1,
             vec![(SECOND, leads(1, "vote won", &[])), (2 * SECOND, asked), (5 * SECOND, Mark::DiskRecovered)],
         );
-        let link_ends = Mark::LinkDown { peer: "n1".into(), why: "reset".into() };
         let new = life(
             "n2",
             2,
             vec![
                 (SECOND, Mark::DiskRecovered),
-                (5_000_100, link_ends),
+                (5_000_100, link_ends()),
                 (5_000_200, turns(Role::Follower, Role::PreCandidate, 1, None, because, &[("n1", 2_000)])),
                 (5_003_000, leads(2, "vote won", &[("n1", 4_000)])),
                 (9 * SECOND, Mark::DiskRecovered),
@@ -317,13 +319,12 @@ fn a_membership_of_one_that_was_away_removes_nobody() {
         1,
         vec![(SECOND, voters(&all)), (SECOND, leads(1, "vote won", &[])), (5 * SECOND, Mark::DiskRecovered)],
     );
-    let link_ends = Mark::LinkDown { peer: "n1".into(), why: "reset".into() };
     let new = life(
         "n2",
         2,
         vec![
             (SECOND, voters(&all)),
-            (5_000_100, link_ends),
+            (5_000_100, link_ends()),
             (5_003_000, leads(2, "vote won", &[("n1", 4_000)])),
             (9 * SECOND, Mark::DiskRecovered),
         ],
@@ -371,14 +372,13 @@ fn the_pause_of_all_others_is_told() {
 #[test]
 fn a_pause_that_a_kill_ends_lasted_until_the_kill() {
     let old = life("n1", 1, vec![(SECOND, leads(1, "vote won", &[])), (2 * SECOND, Mark::DiskRecovered)]);
-    let link_ends = Mark::LinkDown { peer: "n1".into(), why: "reset".into() };
     let new = life(
         "n2",
         2,
         vec![
             (SECOND, Mark::DiskRecovered),
             (2_400_000, turns(Role::Follower, Role::PreCandidate, 1, None, "no leader was heard", &[("n1", 400_000)])),
-            (4 * SECOND, link_ends),
+            (4 * SECOND, link_ends()),
             (4_010_000, leads(2, "vote won", &[("n1", 2_010_000)])),
             (9 * SECOND, Mark::DiskRecovered),
         ],

@@ -4,6 +4,7 @@ use super::drawing;
 use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of};
 use crate::protocols::{Subject, Visit, visit, visit_identity};
+use crate::prove;
 use anyhow::{Context, Result};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
@@ -86,7 +87,7 @@ impl Visit for Playing<'_> {
 /// # Errors
 /// It cannot be read; a property does not hold.
 pub(crate) fn play(path: &Path, text: &str, matches: &ArgMatches) -> Result<()> {
-    super::let_values_panic();
+    prove::keep_quiet_about_findings();
     let usage = |what: String| Exit::with(Code::Usage, format!("{}: {what}", path.display()));
     let script = Script::parse(text).map_err(|error| usage(error.to_string()))?;
     for flag in ["golden", "update", "messages", "protocol-options", "no-pre-vote"] {

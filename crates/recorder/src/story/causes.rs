@@ -236,10 +236,9 @@ impl Case<'_, '_> {
         let ended = self.before.until_micros.unwrap_or(last).min(self.after.since_micros);
         let from = ended.saturating_sub(REQUEST_MICROS).max(self.before.since_micros);
         let asked = self.line.of_life(self.before.life, from, self.after.since_micros);
-        let led_to_it = self.has_given_way_when_asked();
         let is_request = |mark: &&Mark| match mark {
             Mark::Stopping => true,
-            Mark::Asked { what } => what.contains("leadership") && led_to_it,
+            Mark::Asked { what } => what.contains("leadership") && self.has_given_way_when_asked(),
             _ => false,
         };
         // A process that is told to stop asks itself to hand over: the first of both says why.
