@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Pause between two comparisons of members' states: rare enough that a large state costs a thousandth of a core.
 const COMPARE_STATES_EVERY: Duration = Duration::from_secs(300);
 
-/// What a command's frame and record hold besides it, and room for what later versions add.
+/// Bytes of a command's frame and record besides the command, and room for what later versions add.
 const FRAME_OVERHEAD_BYTES: usize = 64 << 10;
 
 /// The largest batch that a segment of the log can hold is a little less than 1 GiB.
@@ -42,7 +42,7 @@ pub struct NodeConfig {
     pub cluster_id: ClusterId,
     /// Id of this member.
     pub me: NodeId,
-    /// This member's name and the addresses it advertises. Its incarnation, if it has one, is for a data directory that is made
+    /// This member's name and the addresses it advertises. Its storage incarnation, if it has one, is for a data directory that is made
     /// now: a join token.
     pub member: Member,
     /// The membership that the cluster was founded with; a data directory that exists already knows its own.

@@ -60,6 +60,7 @@ async fn ask(
         to: NodeId(0),
         protocol: protocol.into(),
         boots: 0,
+        starts: Vec::new(),
         process: 0,
         nonce: secret::nonce(),
         build: Build::this(can),

@@ -10,7 +10,7 @@
 //! Handshakes in TLS cost processor time, and strangers decide how many there are. They have one thread of their own, which gives way to
 //! all others: no flood of them reaches an election (ADR 33). How many go on at once is bounded, as is each one's time.
 //!
-//! What to read next: [`crate::link`], what becomes of a caller.
+//! Read next: [`crate::link`], what becomes of a caller.
 
 use crate::complaints::Complaints;
 use crate::counters::Counters;

@@ -14,6 +14,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hustings_core::replica::message::Position;
 use hustings_core::{ApplyVersion, ClusterId, Member, Membership, NodeId, Wire, WireError};
+use hustings_wal::{STARTS_MAX, Start};
 use prost::Message as _;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -165,6 +166,8 @@ pub(crate) struct Hello {
     /// Batches of its log that were durable when this life began; `durable`: those that are now.
     pub(crate) born_with: u64,
     pub(crate) durable: u64,
+    /// The last starts of its directory, this one included; none from builds before them.
+    pub(crate) starts: Vec<Start>,
     pub(crate) member: Member,
 }
 
@@ -194,7 +197,7 @@ impl Hello {
 
     /// The part of its log that the sender has durable.
     pub(crate) fn position(&self) -> Position {
-        let storage = self.member.incarnation.unwrap_or(0);
+        let storage = self.member.storage_incarnation.unwrap_or(0);
         Position {
             node: self.from,
             storage,
@@ -255,7 +258,7 @@ struct GreetingShape {
     #[prost(uint64, tag = "7")]
     boots: u64,
     #[prost(uint64, optional, tag = "8")]
-    incarnation: Option<u64>,
+    storage_incarnation: Option<u64>,
     #[prost(string, tag = "9")]
     text: String,
     #[prost(string, repeated, tag = "10")]
@@ -289,6 +292,18 @@ struct GreetingShape {
     is_rolled_back: bool,
     #[prost(bool, tag = "24")]
     is_of_another_directory: bool,
+    #[prost(message, repeated, tag = "25")]
+    starts: Vec<StartShape>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct StartShape {
+    #[prost(uint64, tag = "1")]
+    boots: u64,
+    #[prost(fixed64, tag = "2")]
+    process: u64,
+    #[prost(uint64, tag = "3")]
+    born_with: u64,
 }
 
 impl Greeting {
@@ -315,7 +330,12 @@ impl Greeting {
                 can_apply: hello.build.can.0,
                 born_with: hello.born_with,
                 durable: hello.durable,
-                incarnation: hello.member.incarnation,
+                starts: hello
+                    .starts
+                    .iter()
+                    .map(|start| StartShape { boots: start.boots, process: start.process, born_with: start.born_with })
+                    .collect(),
+                storage_incarnation: hello.member.storage_incarnation,
                 text: hello.member.name,
                 peer_urls: hello.member.peer_urls,
                 client_urls: hello.member.client_urls,
@@ -364,11 +384,17 @@ impl Greeting {
                 },
                 born_with: shape.born_with,
                 durable: shape.durable,
+                starts: shape
+                    .starts
+                    .iter()
+                    .take(STARTS_MAX)
+                    .map(|start| Start { boots: start.boots, process: start.process, born_with: start.born_with })
+                    .collect(),
                 member: Member {
                     name: shape.text,
                     peer_urls: shape.peer_urls,
                     client_urls: shape.client_urls,
-                    incarnation: shape.incarnation,
+                    storage_incarnation: shape.storage_incarnation,
                     wants_vote: false,
                     is_witness: false,
                 },
@@ -448,10 +474,11 @@ mod tests {
             build: Build { speaks: VERSION, applies: ApplyVersion(2), can: ApplyVersion(3) },
             born_with: 4,
             durable: 6,
+            starts: vec![Start { boots: 2, process: 8, born_with: 1 }, Start { boots: 3, process: 5, born_with: 4 }],
             member: Member {
                 name: "a".into(),
                 peer_urls: vec!["http://127.0.0.1:1".into()],
-                incarnation: Some(9),
+                storage_incarnation: Some(9),
                 ..Member::default()
             },
         })

@@ -23,7 +23,7 @@ pub(crate) struct Gatekeeper {
     pub(crate) membership: Arc<Membership>,
     /// Members that the membership does not know yet, to be dialled.
     pub(crate) hints: Membership,
-    /// The latest life of each peer's storage that was seen: (incarnation, boots).
+    /// The latest life of each peer's storage that was seen: (storage incarnation, boots).
     seen: BTreeMap<NodeId, (Option<u64>, u64)>,
     /// The newest session of each peer that is connected.
     connected: BTreeMap<NodeId, Connected>,
@@ -76,7 +76,11 @@ pub(crate) fn anew(NodeId(id): NodeId) -> String {
 /// The membership as a newcomer may see it: join tokens that nobody has used yet are others' secrets.
 fn without_tokens(membership: &Membership) -> Membership {
     let mut shown = membership.clone();
-    shown.members.values_mut().filter(|member| member.name.is_empty()).for_each(|member| member.incarnation = None);
+    shown
+        .members
+        .values_mut()
+        .filter(|member| member.name.is_empty())
+        .for_each(|member| member.storage_incarnation = None);
     shown
 }
 
@@ -142,9 +146,9 @@ impl Gatekeeper {
     /// Refuses a caller that may not make itself a data directory as this member: it needs the token that the member was added with,
     /// which counts until somebody has run as it.
     fn refusal_of_beginner(&self, id: NodeId, member: &Member, hello: &Hello) -> Option<Refusal> {
-        let token = member.incarnation?;
+        let token = member.storage_incarnation?;
         let has_begun = !member.name.is_empty() || self.seen.contains_key(&id);
-        let why = match hello.member.incarnation {
+        let why = match hello.member.storage_incarnation {
             _ if has_begun => format!(
                 "{} has a data directory already, and this one is new: start it with its own, or remove the member and add it again",
                 if member.name.is_empty() { &hello.member.name } else { &member.name }
@@ -160,7 +164,7 @@ impl Gatekeeper {
 
     /// Whether a member's directory can be this one: the membership knows no other.
     pub(crate) fn may_be_of(&self, member: NodeId, storage: u64) -> bool {
-        let known = self.membership.members.get(&member).and_then(|known| known.incarnation);
+        let known = self.membership.members.get(&member).and_then(|known| known.storage_incarnation);
         known.is_none_or(|known| known == storage)
     }
 
@@ -211,9 +215,9 @@ impl Gatekeeper {
         if from.0 < self.membership.next_id && !self.membership.has(*from) {
             return Some(Refusal::of_removed(&who));
         }
-        let known = self.membership.members.get(from).and_then(|known| known.incarnation);
+        let known = self.membership.members.get(from).and_then(|known| known.storage_incarnation);
         if let Some(known) = known
-            && member.incarnation.map_or(self.has_not_started(*from), |theirs| theirs != known)
+            && member.storage_incarnation.map_or(self.has_not_started(*from), |theirs| theirs != known)
         {
             // The known one may be a token that nobody has used yet: it is not told.
             return Some(match self.has_not_started(*from) {
@@ -227,8 +231,8 @@ impl Gatekeeper {
                 )),
             });
         }
-        if let Some((incarnation, _)) = self.seen.get(from)
-            && *incarnation != member.incarnation
+        if let Some((storage_incarnation, _)) = self.seen.get(from)
+            && *storage_incarnation != member.storage_incarnation
         {
             return Some(Refusal::because(format!(
                 "{} says: {who} was seen here with another data directory: was it deleted? Its promises are lost, so it may not vote; {}",
@@ -254,8 +258,8 @@ impl Gatekeeper {
     /// Refuses a peer that comes back with less than it had said to be durable.
     fn refusal_of_rolled_back(&self, hello: &Hello) -> Option<Refusal> {
         let now = hello.position();
-        let had = self.positions.missing_in(&now).filter(|_| hello.build.speaks >= SPEAKS_OF_STATE)?;
-        let why = rolled_back(&self.called(hello), &had, &now);
+        let lack = self.positions.missing_in(&now, &hello.starts).filter(|_| hello.build.speaks >= SPEAKS_OF_STATE)?;
+        let why = rolled_back(&self.called(hello), &lack, &now);
         Some(Refusal::of_rolled_back(format!("{} says: {why}", self.own_name())))
     }
 
@@ -341,7 +345,7 @@ impl Gatekeeper {
     /// A link is up: what its peer said of itself is remembered.
     pub(crate) fn connect(&mut self, hello: &Hello, session: u64, outbox: Rc<Outbox>) {
         let Hello { from, boots, process, member, .. } = hello;
-        self.seen.insert(*from, (member.incarnation, *boots));
+        self.seen.insert(*from, (member.storage_incarnation, *boots));
         self.connected.insert(*from, Connected { session, process: *process, outbox });
     }
 

@@ -34,7 +34,7 @@ pub struct Readable<V> {
 /// The reason why a request has no result.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RequestError {
-    /// *Definitely* not done.
+    /// The protocol refused it: it was *definitely* not done.
     #[error("{0}")]
     Refused(Refusal),
     /// *Definitely* not done: this node's queue is full.
@@ -70,7 +70,7 @@ pub struct NodeStatus {
     pub cluster_id: ClusterId,
     /// Name of the protocol.
     pub protocol: &'static str,
-    /// Its present role.
+    /// The role of this node at present.
     pub role: Role,
     /// The term it is in.
     pub term: Term,
@@ -100,7 +100,7 @@ pub struct NodeStatus {
 /// The member that leads, as a quorum has confirmed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leads {
-    /// The leader.
+    /// Id of the member that leads.
     pub leader: NodeId,
     /// Fencing token of its leadership: its term, which grows from leader to leader.
     pub token: u64,

@@ -3,7 +3,7 @@
 //! [`start`] opens the data directory, binds the peer port and starts four threads; the [`Handle`] it gives back proposes,
 //! reads and watches. The protocol is a type parameter: no host names one.
 //!
-//! What to read next: [`node`] (the threads), [`host`] (the loop), [`door`] (handshakes), [`link`] (the wire between peers), [`disk`].
+//! Read next: [`node`] (the threads), [`host`] (the loop), [`door`] (handshakes), [`link`] (the wire between peers), [`disk`].
 
 mod comparison;
 mod complaints;

@@ -86,7 +86,7 @@ pub fn start<P: Protocol, S: StateMachine>(
     let can = config.version_max.min(S::VERSION_MAX);
     let options_of_log = Options {
         version_max: can,
-        storage_incarnation: config.member.incarnation,
+        storage_incarnation: config.member.storage_incarnation,
         reserve_bytes: RESERVE_BYTES,
         ..Options::default()
     };
@@ -120,7 +120,7 @@ pub fn start<P: Protocol, S: StateMachine>(
     let torn_bytes = recovered.torn_bytes;
     let recorder = record::<P>(&mut config);
     let mut member = config.member.clone();
-    member.incarnation = Some(recovered.storage_incarnation);
+    member.storage_incarnation = Some(recovered.storage_incarnation);
 
     let (calls, call_queue) = mpsc::channel(CALLS_MAX);
     let (applied, applied_watch) = watch::channel(0);
@@ -166,11 +166,12 @@ pub fn start<P: Protocol, S: StateMachine>(
         to: NodeId(0),
         protocol,
         boots: recovered.boots,
-        process: rand::random(),
+        process: recovered.starts.last().map_or_else(rand::random, |start| start.process),
         nonce: Bytes::new(),
         build: Build::this(can),
         born_with: recovered.batches,
         durable: recovered.batches,
+        starts: recovered.starts,
         member,
     };
     let loop_counters = counters.clone();

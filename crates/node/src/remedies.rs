@@ -6,7 +6,7 @@
 /// The remedy while no majority of the voters can be reached.
 pub const NO_QUORUM: &str = "start members until most are back; if they are gone for good, `hustings recover`";
 
-/// What to do while a majority can be reached and nobody leads.
+/// Advice while a majority can be reached and nobody leads.
 pub const NO_LEADER_YET: &str =
     "most voters can be reached, so one is about to be elected; look again, and at their logs";
 

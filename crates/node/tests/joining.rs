@@ -12,7 +12,7 @@ const TOKEN: u64 = 0x0dd5_7a61_2c3b_9e04;
 
 /// A newcomer at this address, with this join token.
 fn newcomer(address: SocketAddr, token: Option<u64>) -> Member {
-    Member { name: "db-d".into(), peer_urls: vec![url_of(address)], incarnation: token, ..Member::default() }
+    Member { name: "db-d".into(), peer_urls: vec![url_of(address)], storage_incarnation: token, ..Member::default() }
 }
 
 /// The reason that the cluster gives for not telling this newcomer who it is.
@@ -42,7 +42,7 @@ async fn a_join_token_is_asked_for_and_counts_once() {
     let welcome = in_time(discover(&urls, &newcomer(other, None), "raft", ApplyVersion::FIRST, None, None)).await;
     let welcome = welcome.expect("whoever has its URL may begin as it");
     assert_eq!(
-        (welcome.you, welcome.membership.members[&id].incarnation),
+        (welcome.you, welcome.membership.members[&id].storage_incarnation),
         (open, None),
         "the other's token is not told"
     );
@@ -67,7 +67,7 @@ async fn a_join_token_is_asked_for_and_counts_once() {
     let again = refusal(&urls, &itself).await;
     assert!(again.contains("db-d has a data directory already"), "{again}");
 
-    // A member that forges the way around that question, with a directory of the same incarnation, has less than was acknowledged.
+    // A member that forges the way around that question, with a directory of the same storage incarnation, has less than was acknowledged.
     joiner.handle.stop().await;
     let (said, hears) = (Arc::new(Mutex::new(String::new())), Arc::new(tokio::sync::Notify::new()));
     let (words, heard) = (said.clone(), hears.clone());

@@ -141,3 +141,80 @@ async fn an_older_directory_is_refused_by_whoever_remembers_under_zab() {
 async fn an_older_directory_is_refused_by_whoever_remembers_under_paxos() {
     story::<Paxos>().await;
 }
+
+/// Goal: what a rolled-back member has written since is no substitute for what it had acknowledged. Method: n3 acknowledges with n2 while
+/// n1 is away; an older copy of its directory is put back, and with n1, who knows nothing, it writes more than was lost, over several starts,
+/// before n2 returns.
+async fn grown<P: Protocol>(starts_since: u64) {
+    let troupe = Troupe::of(3);
+    let fatal = mpsc::unbounded_channel();
+    let start = |id, priority| {
+        let mut config = troupe.config_of(id);
+        let sender = fatal.0.clone();
+        config.on_fatal = Arc::new(move |why| drop(sender.send((id, String::from(why)))));
+        config.priority = priority;
+        let node = hustings_node::start::<P, Counter>(config, P::Options::default(), Counter::default());
+        node.expect("it starts").handle
+    };
+    let mut fatal_ends = fatal.1;
+    let n1 = start(N1, Priority::Never);
+    let n2 = start(N2, Priority::Normal);
+    let n3 = start(N3, Priority::Never);
+    until(&n2, "n2 leads", |status| status.leader == Some(N2)).await;
+    for number in 0..5 {
+        propose(&n2, &format!("early {number}")).await;
+    }
+    n3.stop().await;
+    let (directory, old) = (troupe.data_dir(N3), troupe.directory.path().join("old"));
+    copy(&directory, &old);
+    let n3 = start(N3, Priority::Never);
+    // It has acknowledged something once it is caught up: alone with n2 it is a quorum.
+    n1.stop().await;
+    for number in 0..15 {
+        propose(&n2, &format!("late {number}")).await;
+    }
+    for stopped in [n3, n2] {
+        stopped.stop().await;
+    }
+    copy(&old, &directory);
+
+    let n1 = start(N1, Priority::Normal);
+    let mut n3 = start(N3, Priority::Never);
+    for again in 0..starts_since {
+        until(&n1, "n1 leads", |status| status.leader == Some(N1)).await;
+        for number in 0..40 {
+            propose(&n1, &format!("other {again} {number}")).await;
+        }
+        if again + 1 < starts_since {
+            n3.stop().await;
+            n3 = start(N3, Priority::Never);
+        }
+    }
+    let n2 = start(N2, Priority::Never);
+    let (who, why) = in_time(fatal_ends.recv()).await.expect("one ends for a reason");
+    assert_eq!(who, N3, "{why}");
+    assert!(why.contains("the data directory of m3 is older than what m3 has acknowledged"), "{why}");
+    assert!(why.contains("of another history since"), "{why}");
+    for stopped in [n1, n2] {
+        stopped.stop().await;
+    }
+    // It may have been told twice: as the one that calls, and as the one that is called.
+    let others = std::iter::from_fn(|| fatal_ends.try_recv().ok()).find(|(who, _)| *who != N3);
+    assert_eq!(others, None, "nobody else was convicted");
+    drop(n3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolled_back_member_that_has_written_more_since_is_refused_under_every_protocol() {
+    grown::<Raft>(1).await;
+    grown::<Gmt2000>(1).await;
+    grown::<BlazingMq>(1).await;
+    grown::<Zab>(1).await;
+    grown::<Paxos>(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolled_back_member_is_refused_also_after_another_start() {
+    grown::<Raft>(2).await;
+    grown::<Paxos>(2).await;
+}

@@ -126,7 +126,7 @@ async fn a_copied_directory_started_elsewhere_evicts_nobody() {
     let peer_urls = vec![url_of(troupe.addresses[&original])];
     for id in troupe.running.keys() {
         until(troupe.handle(*id), "everybody is known", |status| {
-            status.membership.members.values().all(|member| member.incarnation.is_some())
+            status.membership.members.values().all(|member| member.storage_incarnation.is_some())
         })
         .await;
     }

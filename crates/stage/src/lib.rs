@@ -80,7 +80,7 @@ pub enum End {
 
 /// One node: its value, its disk, and its effects.
 pub struct Actor<D: Direction> {
-    /// The protocol value.
+    /// The protocol as a value: the code under test.
     pub value: D::Protocol,
     /// The state on its disk.
     pub durable: Durable,

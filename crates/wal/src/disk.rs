@@ -3,7 +3,7 @@
 //! All file access of this crate goes through these two traits, so that a simulated disk can take the real one's place and
 //! crash it at every operation. Names are plain: no separators, all in one directory.
 //!
-//! What to read next: [`crate::real`].
+//! Read next: [`crate::real`].
 
 use std::io;
 

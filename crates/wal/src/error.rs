@@ -204,7 +204,7 @@ impl WalError {
         matches!(self, WalError::NoDescriptors { .. })
     }
 
-    /// What failed and why, without the words that tell to start again: for a member that goes on.
+    /// The failed action and its reason, without the advice to start again: for a member that goes on.
     pub fn cause(&self) -> String {
         match self {
             WalError::Full { action, file, source } => format!("{action} {file}: the disk is full ({source})"),

@@ -41,7 +41,7 @@ pub enum Inspection {
     Record {
         /// Offset in the batch's records, in bytes.
         offset: usize,
-        /// The decoded record.
+        /// The record, decoded from its bytes.
         record: Record,
     },
     /// Sectors that hold no whole batch and are not rotten: a write that was cut, or is under way.

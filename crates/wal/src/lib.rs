@@ -11,7 +11,7 @@
 //! - A segment begins with everything but entries restated, so that the segments below a snapshot can go ([`wal`]).
 //!
 //! ```text
-//!   meta                       who this directory belongs to, its incarnation, how often it was opened
+//!   meta                       who this directory belongs to, its storage incarnation, how often it was opened
 //!   wal-0000000000000007.seg   a segment: header page, attestations, batches of sealed sectors, zeros to the end
 //!   snapshot-T-I-DIGEST.snap   a snapshot
 //!   peers                      how much of their logs other members have said to be durable
@@ -22,10 +22,10 @@
 //!   LOCK                       held by the process that lives here
 //! ```
 //!
-//! What it deliberately does not do: it keeps no index of entries (they live in memory since the last snapshot), it never maps
+//! It deliberately keeps no index of entries (they live in memory since the last snapshot), it never maps
 //! files into memory, and it does not repair: a damaged directory is refused and its node rejoins from its peers.
 //!
-//! What to read next: [`disk`], [`sector`], [`batch`], [`wal`], [`recovery`], [`snapshot`].
+//! Read next: [`disk`], [`sector`], [`batch`], [`wal`], [`recovery`], [`snapshot`].
 
 pub mod disk;
 pub mod error;
@@ -56,7 +56,7 @@ pub mod sim;
 pub use disk::{Disk, File};
 pub use error::WalError;
 pub use inspect::{Inspection, inspect};
-pub use meta::{Identity, Peek, peek};
+pub use meta::{Identity, Peek, STARTS_MAX, Start, peek};
 pub use prepare::Wait;
 pub use real::RealDisk;
 pub use recovery::Recovered;

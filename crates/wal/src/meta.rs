@@ -58,6 +58,20 @@ pub struct Peek {
     pub version: ApplyVersion,
 }
 
+/// Starts that a directory remembers. A member that was away for more is known by numbers alone.
+pub const STARTS_MAX: usize = 32;
+
+/// One start of a directory: it tells a directory's own past from that of a copy, whatever was written since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// Its number, from 1.
+    pub boots: u64,
+    /// Drawn at that start.
+    pub process: u64,
+    /// Batches of the log that were durable when it began.
+    pub born_with: u64,
+}
+
 /// The contents of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Meta {
@@ -66,6 +80,8 @@ pub(crate) struct Meta {
     pub(crate) storage_incarnation: u64,
     /// 0 while the directory is being created: it holds nothing yet.
     pub(crate) boots: u64,
+    /// The last starts, the newest last.
+    pub(crate) starts: Vec<Start>,
     /// The segment that was written to when the directory was last opened: it must be there.
     pub(crate) segment: u64,
     /// The highest apply version that the log has asked for; written before the record that does.
@@ -91,6 +107,24 @@ struct MetaShape {
     /// Left out for the first.
     #[prost(uint32, tag = "8")]
     version: u32,
+    #[prost(message, repeated, tag = "9")]
+    starts: Vec<StartShape>,
+    /// Zeros in place of the starts to come: on a full disk the next one needs no more room than this one.
+    #[prost(bytes = "bytes", tag = "10")]
+    padding: Bytes,
+}
+
+/// The most bytes that the last starts take.
+const STARTS_BYTES: usize = STARTS_MAX * 33;
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct StartShape {
+    #[prost(uint64, tag = "1")]
+    boots: u64,
+    #[prost(fixed64, tag = "2")]
+    process: u64,
+    #[prost(uint64, tag = "3")]
+    born_with: u64,
 }
 
 impl Meta {
@@ -139,6 +173,11 @@ impl Meta {
             founding,
             storage_incarnation: shape.storage_incarnation,
             boots: shape.boots,
+            starts: shape
+                .starts
+                .iter()
+                .map(|start| Start { boots: start.boots, process: start.process, born_with: start.born_with })
+                .collect(),
             segment: shape.segment,
             version: ApplyVersion(shape.version.max(1)),
         }))
@@ -158,6 +197,13 @@ impl Meta {
 
     fn try_to_write(&self, disk: &dyn Disk) -> Result<(), WalError> {
         let is_first = self.version == ApplyVersion::FIRST;
+        let starts: Vec<StartShape> = self
+            .starts
+            .iter()
+            .map(|start| StartShape { boots: start.boots, process: start.process, born_with: start.born_with })
+            .collect();
+        // Each with its tag and its length.
+        let taken: usize = starts.iter().map(|start| start.encoded_len() + 2).sum();
         let shape = MetaShape {
             cluster_id: self.identity.cluster_id.0,
             node: self.identity.node.0,
@@ -165,6 +211,8 @@ impl Meta {
             founding: self.founding.to_bytes(),
             storage_incarnation: self.storage_incarnation,
             boots: self.boots,
+            starts,
+            padding: vec![0; STARTS_BYTES.saturating_sub(taken)].into(),
             segment: self.segment,
             version: if is_first { 0 } else { self.version.0 },
         };

@@ -14,12 +14,12 @@
 //! Then everything that nobody attests is written again and synced: after a failed sync the operating system may show
 //! bytes that are not on the disk, and the answers of a node after its rebirth must not rest on those.
 //!
-//! Source: ADR 32; ST-05, ST-11, ST-12. What to read next: [`crate::wal`].
+//! Source: ADR 32; ST-05, ST-11, ST-12. Read next: [`crate::wal`].
 
 use crate::batch::{self, Head};
 use crate::disk::{Disk, File};
 use crate::error::WalError;
-use crate::meta::Meta;
+use crate::meta::{Meta, Start};
 use crate::sector::{PAYLOAD, SECTOR, Seal, State};
 use crate::segment::{self, ATTESTATION_SECTORS, FIRST_SECTOR, Header, Segment};
 use bytes::BytesMut;
@@ -36,6 +36,8 @@ pub struct Recovered {
     pub storage_incarnation: u64,
     /// Number of times that the directory was opened, this time included: 1 at creation.
     pub boots: u64,
+    /// The last of its starts, this one included, the newest last.
+    pub starts: Vec<Start>,
     /// The membership that it was created with.
     pub founding: Membership,
     /// Whether it was created just now.

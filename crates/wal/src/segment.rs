@@ -36,7 +36,7 @@ const ZEROS_BYTES: usize = 256 << 10;
 pub struct Header {
     /// The owner of the directory that it belongs to.
     pub identity: Identity,
-    /// The incarnation of that directory.
+    /// The storage incarnation of that directory.
     pub storage_incarnation: u64,
     /// Its place in the log, from 1.
     pub sequence: u64,
@@ -143,7 +143,7 @@ pub struct Segment {
     pub name: String,
     /// The content of its header.
     pub header: Header,
-    /// The open file.
+    /// The segment's file, open for reads and writes.
     pub file: Box<dyn File>,
 }
 

@@ -5,9 +5,9 @@
 //! behaves as on Linux: the pages count as clean from then on, later syncs succeed and bring nothing back, and reads go on
 //! showing bytes that are not on the disk (ST-05). All of it is deterministic: equal seeds and equal calls give equal disks.
 //!
-//! What it deliberately does not do: take time. A world that wants slow disks delays the calls.
+//! It deliberately takes no time: a world that wants slow disks delays the calls.
 //!
-//! Source: `docs/protocols/rules/failures.md`, ST-01 to ST-17. What to read next: `tests/crashes.rs`.
+//! Source: `docs/protocols/rules/failures.md`, ST-01 to ST-17. Read next: `tests/crashes.rs`.
 
 use crate::disk::{Disk, File};
 use crate::sector::SECTOR;
@@ -103,7 +103,7 @@ impl NameChange {
 }
 
 /// The result of the operation that is being counted.
-enum Fate {
+enum DiskOutcome {
     Happens,
     /// It may have happened; the caller sees an error, as everybody does from now on.
     IsTheLast,
@@ -127,28 +127,28 @@ impl State {
         Ok(())
     }
 
-    fn count(&mut self, life: u64) -> io::Result<Fate> {
+    fn count(&mut self, life: u64) -> io::Result<DiskOutcome> {
         self.check_on(life)?;
         self.operations += 1;
         let now = Some(self.operations);
         if self.faults.crash_at == now {
             self.injected += 1;
             self.is_off = true;
-            return Ok(Fate::IsTheLast);
+            return Ok(DiskOutcome::IsTheLast);
         }
         if self.faults.fails_at == now || self.faults.fails_from.is_some_and(|from| from <= self.operations) {
             self.injected += 1;
-            return Ok(Fate::Fails);
+            return Ok(DiskOutcome::Fails);
         }
-        Ok(Fate::Happens)
+        Ok(DiskOutcome::Happens)
     }
 
-    /// Answers an operation that has been carried out as far as its fate wants.
-    fn answer<T>(fate: Fate, value: T) -> io::Result<T> {
-        match fate {
-            Fate::Happens => Ok(value),
-            Fate::IsTheLast => Err(io::Error::other("the simulated machine is off")),
-            Fate::Fails => Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())),
+    /// Answers an operation that has been carried out as far as its outcome wants.
+    fn answer<T>(outcome: DiskOutcome, value: T) -> io::Result<T> {
+        match outcome {
+            DiskOutcome::Happens => Ok(value),
+            DiskOutcome::IsTheLast => Err(io::Error::other("the simulated machine is off")),
+            DiskOutcome::Fails => Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())),
         }
     }
 
@@ -360,16 +360,16 @@ impl Disk for SimulatedDisk {
     fn create(&self, name: &str, bytes: u64) -> io::Result<Box<dyn File>> {
         let mut state = self.state();
         let life = state.life;
-        let fate = state.count(life)?;
-        if matches!(fate, Fate::Fails) {
-            return State::answer(fate, ()).map(|()| unreachable!("a failing operation answers with its error"));
+        let outcome = state.count(life)?;
+        if matches!(outcome, DiskOutcome::Fails) {
+            return State::answer(outcome, ()).map(|()| unreachable!("a failing operation answers with its error"));
         }
         state.has_room(bytes)?;
         state.next_inode += 1;
         let number = state.next_inode;
         state.inodes.insert(number, Inode { bytes: vec![0; bytes as usize], ..Inode::default() });
         state.change_name(NameChange::Set { name: name.into(), inode: number });
-        State::answer(fate, self.opened(number, life))
+        State::answer(outcome, self.opened(number, life))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn File>> {
@@ -388,34 +388,34 @@ impl Disk for SimulatedDisk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        let fate = state.count(life)?;
-        if !matches!(fate, Fate::Fails) {
+        let outcome = state.count(life)?;
+        if !matches!(outcome, DiskOutcome::Fails) {
             let inode = state.inode(from)?;
             state.change_name(NameChange::Move { from: from.into(), to: to.into(), inode });
         }
-        State::answer(fate, ())
+        State::answer(outcome, ())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        let fate = state.count(life)?;
-        if !matches!(fate, Fate::Fails) {
+        let outcome = state.count(life)?;
+        if !matches!(outcome, DiskOutcome::Fails) {
             state.inode(name)?;
             state.change_name(NameChange::Clear { name: name.into() });
         }
-        State::answer(fate, ())
+        State::answer(outcome, ())
     }
 
     fn sync_directory(&self) -> io::Result<()> {
         let mut state = self.state();
         let life = state.life;
-        let fate = state.count(life)?;
-        if matches!(fate, Fate::Happens) {
+        let outcome = state.count(life)?;
+        if matches!(outcome, DiskOutcome::Happens) {
             state.unsynced_names.clear();
             state.durable_names = state.names.clone();
         }
-        State::answer(fate, ())
+        State::answer(outcome, ())
     }
 
     fn fresh_number(&self) -> u64 {
@@ -460,8 +460,8 @@ impl File for SimulatedFile {
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.disk.state();
-        let fate = state.count(self.life)?;
-        if !matches!(fate, Fate::Fails) {
+        let outcome = state.count(self.life)?;
+        if !matches!(outcome, DiskOutcome::Fails) {
             let astray = match state.faults.misdirected_at {
                 Some((operation, sectors)) if operation == state.operations => {
                     state.injected += 1;
@@ -474,28 +474,28 @@ impl File for SimulatedFile {
             state.has_room((offset + bytes.len()).saturating_sub(length) as u64)?;
             state.inodes.get_mut(&self.inode).ok_or_else(gone)?.write(offset, bytes);
         }
-        State::answer(fate, ())
+        State::answer(outcome, ())
     }
 
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.disk.state();
-        let fate = state.count(self.life)?;
-        if state.lies && matches!(fate, Fate::Happens) {
+        let outcome = state.count(self.life)?;
+        if state.lies && matches!(outcome, DiskOutcome::Happens) {
             return Ok(());
         }
         let inode = state.inodes.get_mut(&self.inode).ok_or_else(gone)?;
-        match fate {
-            Fate::Happens => {
+        match outcome {
+            DiskOutcome::Happens => {
                 inode.dirty.clear();
                 inode.durable_length = inode.bytes.len();
             }
-            Fate::Fails => {
+            DiskOutcome::Fails => {
                 let mut dirty = std::mem::take(&mut inode.dirty);
                 inode.forsaken.append(&mut dirty);
             }
-            Fate::IsTheLast => {}
+            DiskOutcome::IsTheLast => {}
         }
-        State::answer(fate, ())
+        State::answer(outcome, ())
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -5,7 +5,7 @@
 //!
 //! The name carries the digest besides the place: a snapshot fetched from a peer never takes the name of one that was cut here.
 //!
-//! What to read next: [`crate::snapshot_file`].
+//! Read next: [`crate::snapshot_file`].
 
 use crate::disk::Disk;
 use crate::error::WalError;

@@ -12,12 +12,12 @@
 //! snapshot. The first needed one is named in every batch; segments below go once such a batch is durable, so that recovery
 //! knows a removed segment from a lost one.
 //!
-//! What it deliberately does not do: retry. After any error it is poisoned (ADR 31; ST-05).
+//! It deliberately does not retry: after any error it is poisoned (ADR 31; ST-05).
 
 use crate::batch::{self, Head};
 use crate::disk::Disk;
 use crate::error::WalError;
-use crate::meta::{Identity, META, Meta};
+use crate::meta::{Identity, META, Meta, STARTS_MAX, Start};
 use crate::peers;
 use crate::prepare::{Preparer, Wait};
 use crate::recovery::{self, Found, Recovered, Sealed};
@@ -56,7 +56,7 @@ pub struct Options {
     pub preparation: Preparation,
     /// The highest apply version that the opener of the log can apply.
     pub version_max: ApplyVersion,
-    /// The incarnation of a directory that is made now; drawn by the disk where none is given. Never 0.
+    /// The storage incarnation of a directory that is made now; drawn by the disk where none is given. Never 0.
     pub storage_incarnation: Option<u64>,
     /// Bytes that are set aside for a start on a full disk; 0: none. A member takes [`crate::reserve::RESERVE_BYTES`].
     pub reserve_bytes: u64,
@@ -173,6 +173,8 @@ impl Wal {
         // Listed anew: creation has removed some of them.
         remove_all(&*disk, list(&*disk)?.iter().filter(|name| segment::is_temporary(name)))?;
         meta.boots += 1;
+        meta.starts.push(Start { boots: meta.boots, process: disk.fresh_number(), born_with: found.last_batch });
+        meta.starts.drain(..meta.starts.len().saturating_sub(STARTS_MAX));
         meta.segment = found.current.header.sequence;
         meta.write(&*disk)?;
         reserve::keep(&*disk, options.reserve_bytes);
@@ -180,6 +182,7 @@ impl Wal {
             durable: found.durable.clone(),
             storage_incarnation: meta.storage_incarnation,
             boots: meta.boots,
+            starts: meta.starts.clone(),
             founding: meta.founding.clone(),
             is_new,
             batches: found.last_batch,
@@ -550,6 +553,7 @@ fn create(
         founding: founding.clone(),
         storage_incarnation,
         boots: 0,
+        starts: Vec::new(),
         segment: 1,
         version: ApplyVersion::FIRST,
     };

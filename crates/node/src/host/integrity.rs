@@ -4,7 +4,7 @@
 use super::{Host, Link};
 use crate::comparison::{Comparison, Finding};
 use crate::frame::SPEAKS_OF_STATE;
-use crate::positions::{Heard, rolled_back};
+use crate::positions::{Heard, Lack, rolled_back};
 use crate::snapshots::SnapshotJob;
 use hustings_core::replica::message::{POSITIONS_MAX, Position};
 use hustings_core::replica::{Event, ReplicaMessage, SnapshotContents};
@@ -192,7 +192,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             if told.node == own.node && told.storage == own.storage {
                 // The position of a copy of the directory that was started elsewhere is not this node's to judge.
                 if told.boots < own.boots && own.born_with < told.batches {
-                    let why = rolled_back(&self.own_name(), &told, &own);
+                    let why = rolled_back(&self.own_name(), &Lack { had: told, has: own.born_with }, &own);
                     return self.on_rolled_back(&why);
                 }
                 continue;
@@ -215,9 +215,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// Its next greeting is refused, in words.
     fn hang_up_if_rolled_back(&self, peer: NodeId) {
         let Some(link) = self.links.get(&peer) else { return };
-        if let Some(had) = self.wiring.gatekeeper.borrow().positions.missing_in(&link.hello.position()) {
+        let now = link.hello.position();
+        if let Some(lack) = self.wiring.gatekeeper.borrow().positions.missing_in(&now, &link.hello.starts) {
             let name = self.replica.membership().name_of(peer);
-            tracing::error!(peer = &name, "{}", rolled_back(&name, &had, &link.hello.position()));
+            tracing::error!(peer = &name, "{}", rolled_back(&name, &lack, &now));
             link.outbox.close();
         }
     }
@@ -234,7 +235,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// Passes the positions of other members on, and writes them down when that is due.
     pub(super) fn keep_positions(&mut self) {
         if std::mem::take(&mut self.integrity.is_gossip) {
-            let known = self.wiring.gatekeeper.borrow().positions.to_vec();
+            // Those of earlier starts were told when the link came up.
+            let known = self.wiring.gatekeeper.borrow().positions.latest();
             self.tell_positions(&known, |_| true);
         }
         if Instant::now() >= self.integrity.remember_at {

@@ -1,4 +1,4 @@
-//! What this member's own clients read, and what a witness refuses them.
+//! Reads of this member's own clients, and their refusal at a witness.
 
 use super::Host;
 use crate::handle::{IS_WITNESS, Readable, RequestError};
@@ -6,7 +6,7 @@ use hustings_core::replica::RequestId;
 use hustings_core::{Protocol, StateMachine};
 
 impl<P: Protocol, S: StateMachine> Host<P, S> {
-    /// What has been applied so far.
+    /// The state as it has been applied so far.
     pub(super) fn readable_now(&self) -> Result<Readable<S::View>, RequestError> {
         match self.replica.is_witness() {
             true => Err(IS_WITNESS),

@@ -1,4 +1,4 @@
-//! What a loop does now and then: it sweeps out waiters that gave up, keeps the membership true, and watches its own pace.
+//! The upkeep of a loop: now and then it sweeps out waiters that gave up, keeps the membership true, and watches its own pace.
 
 use super::{Host, Proposer, REQUESTS_MANY};
 use crate::node::or_fatal;
@@ -69,8 +69,8 @@ impl Describing {
             if !*is_introduced && !said.peer_urls.is_empty() {
                 described.peer_urls = said.peer_urls;
             }
-            if described.incarnation.is_none() {
-                described.incarnation = said.incarnation;
+            if described.storage_incarnation.is_none() {
+                described.storage_incarnation = said.storage_incarnation;
             }
             if described != *known {
                 self.is_under_way = true;
