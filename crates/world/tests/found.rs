@@ -72,6 +72,11 @@ fn a_learner_that_falls_silent_again_and_again_ends_no_reign() {
 }
 
 #[test]
+fn one_whose_disk_stalls_as_soon_as_it_is_chosen_lets_others_try() {
+    play_all(include_str!("found/zab-elects-the-stalled-again.txt"));
+}
+
+#[test]
 fn a_caretaker_that_serves_goes_on_serving() {
     let text = include_str!("found/caretaker-forgets-that-it-serves.txt");
     play::<Raft>(text);

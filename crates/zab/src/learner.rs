@@ -16,7 +16,7 @@ use hustings_core::{Limits, Lsn, Term};
 pub enum Stage {
     /// FOLLOWERINFO came; the epoch is not fixed yet.
     Met,
-    /// LEADERINFO was sent.
+    /// LEADERINFO was sent; its ACKEPOCH has not come yet.
     Informed,
     /// ACKEPOCH came; synchronisation waits for a quorum of them.
     Promised,

@@ -8,7 +8,8 @@
 //!
 //! Deliberately absent: joint changes of membership (one voter at a time), local reads by followers, the oracle of two nodes.
 //!
-//! What to read next, in the order of the phases: [`zab`] (the value and its dispatcher), [`roles`] (its moves), [`vote`], [`election`], [`discovery`],
+//! Read next, in the order of the phases: [`zab`] (the value and its dispatcher), [`roles`] (its moves), [`vote`],
+//! [`election`], [`discovery`],
 //! [`synchronization`], [`broadcast`]; then [`learner`], [`leading`], [`surroundings`], [`message`]; and [`laboratory`], what can
 //! be broken on purpose. What it shares with the other protocols is in [`hustings_core::leading`].
 

@@ -51,7 +51,7 @@ pub enum Message {
     AckEpoch {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
         /// currentEpoch of the sender.
         current: Term,
@@ -68,14 +68,14 @@ pub enum Message {
     Diff {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
     },
     /// TRUNC: cut your log back to this.
     Truncate {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
         /// The zxid that stays last.
         to: Lsn,
@@ -84,7 +84,7 @@ pub enum Message {
     Snapshot {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
         /// The snapshot to fetch.
         reference: SnapshotReference,
@@ -93,11 +93,11 @@ pub enum Message {
     Proposal {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
         /// The place before the first entry.
         previous: Lsn,
-        /// Contiguous entries.
+        /// Entries in the order of the log, without a gap.
         entries: Vec<Entry>,
         /// The leader's commit index.
         commit: u64,
@@ -106,14 +106,14 @@ pub enum Message {
     NewLeader {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
     },
     /// The acknowledgement of NEWLEADER. To itself: the leader's own history is durable.
     AckNewLeader {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
         /// Last index of the sender's log.
         index: u64,
@@ -122,7 +122,7 @@ pub enum Message {
     UpToDate {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
         /// The index through which the follower's log is committed.
         commit: u64,
@@ -131,7 +131,7 @@ pub enum Message {
     Ack {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
         /// Last index that is stored.
         index: u64,
@@ -140,7 +140,7 @@ pub enum Message {
     Commit {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
         /// Last index that is committed.
         commit: u64,
@@ -149,7 +149,7 @@ pub enum Message {
     Ping {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
         /// The highest round of reads not confirmed yet.
         round: u64,
@@ -158,7 +158,7 @@ pub enum Message {
     Pong {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
         /// The round of the PING.
         round: u64,
@@ -171,7 +171,7 @@ pub enum Message {
     Handover {
         /// The follower's number of the connection.
         connection: u64,
-        /// The leader's epoch.
+        /// The epoch of the leader that sends this, or that is answered.
         epoch: Term,
     },
     /// The connection has ended: I lead no more, or follow no more.

@@ -186,10 +186,15 @@ impl Zab {
     /// followers come and go before anything is committed, does not propose itself for a while: what it says may reach the others too
     /// late, and with the largest id it would be elected again and again, to come to nothing each time.
     pub(crate) fn give_up_leading(&mut self, heard: Vec<NodeId>, out: &mut Effects<Zab>) {
+        self.gives_way = self.leads_in_vain();
+        self.become_looking(Reason::QuorumLost(heard), out);
+    }
+
+    /// Whether this node leads, and that came to nothing until now.
+    pub(crate) fn leads_in_vain(&self) -> bool {
         let is_in_vain =
             |leading: &Leading| leading.phase != Phase::Broadcast || leading.lost.connections > self.lost_max();
-        self.gives_way = matches!(&self.role_state, RoleState::Leading(leading) if is_in_vain(leading));
-        self.become_looking(Reason::QuorumLost(heard), out);
+        matches!(&self.role_state, RoleState::Leading(leading) if is_in_vain(leading))
     }
 
     /// Drops what only the present role has, and tells those who depend on it: a connection that ends is ended on both sides.

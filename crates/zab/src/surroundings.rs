@@ -42,10 +42,12 @@ impl Zab {
         }
     }
 
-    /// The disk does not answer: a leader gives way while its messages still do (ADR 31).
+    /// The disk does not answer: a leader gives way while its messages still do (ADR 31). One that never came to lead does not propose
+    /// itself for a while when the disk answers again: it would be elected again, by its rank or its id, and stall at its first write.
     pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<Zab>) {
         self.node.is_disk_stalled = true;
         if self.is_leading() {
+            self.gives_way = self.leads_in_vain();
             self.hand_over_and_follow(Reason::DiskStalled, out);
         } else {
             self.look_again(out);

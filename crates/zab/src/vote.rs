@@ -42,7 +42,7 @@ impl From<Priority> for Standing {
 /// A proposed leader, and why it should be the one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Vote {
-    /// The proposed leader.
+    /// The server that is proposed as leader.
     pub leader: NodeId,
     /// Its currentEpoch: the newest leader whose history it holds.
     pub epoch: Term,

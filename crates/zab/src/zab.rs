@@ -2,7 +2,7 @@
 //! Its moves between phases are in [`crate::roles`].
 //!
 //! In the house's words: looking, and leading before the epoch is promised, is `Candidate`; then `Synchronizing`; then `Leader`.
-//! What to read next: [`crate::vote`], [`crate::election`].
+//! Read next: [`crate::vote`], [`crate::election`].
 
 use crate::election::Looking;
 use crate::laboratory::Defect;
@@ -55,7 +55,7 @@ pub(crate) struct Leading {
     pub(crate) lost: Lost,
 }
 
-/// What a leader has lost since something was committed last.
+/// Losses of a leader since something was committed last.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Lost {
     /// The commit index at that time.
@@ -90,7 +90,7 @@ pub struct Zab {
     pub(crate) unmet: BTreeSet<NodeId>,
     /// The last leader handed over to this node.
     pub(crate) is_successor: bool,
-    /// Its last attempt to lead found no quorum that answered in time: somebody else may try first.
+    /// Its last attempt to lead found no quorum that answered in time, or its own disk did not: somebody else may try first.
     pub(crate) gives_way: bool,
     /// The snapshot that is being fetched.
     pub(crate) fetching: Option<SnapshotReference>,
