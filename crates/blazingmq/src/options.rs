@@ -81,4 +81,10 @@ impl options::Options for Options {
     fn is_laboratory(&self) -> bool {
         self.as_published || self.seed_literal || self.defect.is_some()
     }
+
+    /// A majority, or as many as the operator asks for.
+    fn voters_to_serve(&self, voters: usize) -> usize {
+        let Quorums { vote, sync, commit } = self.quorums;
+        (voters / 2 + 1).max(vote).max(sync).max(commit)
+    }
 }

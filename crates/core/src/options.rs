@@ -34,6 +34,11 @@ pub trait Options: Clone + Default + Debug + Send + 'static {
         Quorums::Majority
     }
 
+    /// Number of voters, of so many, without which nobody is elected or nothing is committed; for judges of liveness.
+    fn voters_to_serve(&self, voters: usize) -> usize {
+        self.quorums().promises(voters).max(self.quorums().accepts(voters))
+    }
+
     /// The variant of the protocol that these options make, if nodes without them could not join in: the same on all
     /// members, from the founding on. Directories and handshakes compare it with the protocol's name.
     fn variant(&self) -> Option<String> {

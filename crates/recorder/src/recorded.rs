@@ -54,6 +54,10 @@ impl<O: Options> Options for RecordedOptions<O> {
         self.inner.quorums()
     }
 
+    fn voters_to_serve(&self, voters: usize) -> usize {
+        self.inner.voters_to_serve(voters)
+    }
+
     fn variant(&self) -> Option<String> {
         self.inner.variant()
     }

@@ -151,9 +151,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             let id = self.machines[at].id;
             self.may_ever_lead(at) && newest.membership().is_voter(id) && runs(id) == Some(true)
         };
-        let quorums = self.options.quorums();
-        let voters = newest.membership().all_voters().count();
-        let needed = quorums.promises(voters).max(quorums.accepts(voters));
+        let needed = self.options.voters_to_serve(newest.membership().all_voters().count());
         let running = newest.membership().all_voters().filter(|id| runs(*id) == Some(true)).count();
         let is_enough = newest.membership().verdict(runs) == Verdict::Won && running >= needed;
         is_enough && (0..self.machines.len()).any(may_lead) && self.has_state_behind_tails(newest.membership(), &counts)

@@ -25,7 +25,7 @@ fn by_seeds(options: &Options) -> Vec<&'static str> {
         plan.settings.rules.votes_are_promises = false;
         run::<Raft, KvStore>(&plan, options, Plants::default(), 0).violation.map(|(_, violation)| violation.property)
     };
-    (1..=16).filter_map(verdict).collect()
+    (1..=64).filter_map(verdict).collect()
 }
 
 fn both_convict(defect: Defect, property: &'static str) {

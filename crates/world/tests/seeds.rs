@@ -112,6 +112,12 @@ fn paxos_with_quorums_of_its_own_survives_what_seeds_draw() {
     storm::<Paxos>(60, 5, "quorums=4/2");
 }
 
+/// Three votes and three copies are asked for, of three members also: a cluster without them owes nobody an answer.
+#[test]
+fn blazingmq_with_quorums_above_a_majority_survives_what_seeds_draw() {
+    storm::<BlazingMq>(60, 5, "vote-quorum=3,commit-quorum=3");
+}
+
 /// Goal: what is committed may be applied later, in slices, while everything else goes on: order, reads, snapshots and leases bear it.
 /// Method: seeds in which each member applies one command in a turn; the others' turns come between two of them.
 #[test]
