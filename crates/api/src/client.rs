@@ -8,7 +8,7 @@
 //! An endpoint with `https://` is spoken to in TLS, as [`Options::tls`] says. Where users count, [`Client::as_user`] and
 //! [`Client::authenticate`] say who asks, with each request from then on.
 //!
-//! What this module does not do: retries, deadlines (`tonic::Request` has them). Read next: [`crate::etcdserverpb`] for the
+//! It has no retries and no deadlines (`tonic::Request` has them). Read next: [`crate::etcdserverpb`] for the
 //! services.
 
 use std::collections::VecDeque;
@@ -264,7 +264,7 @@ impl Client {
 #[derive(Clone, Debug)]
 pub struct Transport {
     endpoint: Endpoint,
-    /// TLS for `https://`.
+    /// Connector that speaks TLS to an `https://` endpoint; `None` for `http://`.
     tls: Option<Connector>,
     inside: Option<Inside>,
 }
@@ -346,7 +346,7 @@ pub fn prefix_end(prefix: &[u8]) -> Bytes {
 /// Time that an endpoint has for its answer before the next one is asked beside it.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// What is known of an endpoint that was asked; the better, the larger.
+/// Answer of an endpoint that was asked whether it serves; better answers compare as larger.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Response {
     /// Its kernel accepts connections, as it does for a process that stands still.
@@ -428,7 +428,7 @@ async fn ask(transport: &Transport, patience: Option<Duration>) -> Result<(Respo
 /// An end of a connection before any answer, where TLS may be what is missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CutShort {
-    /// What came was no HTTP/2, or nothing came: perhaps the port speaks TLS.
+    /// No HTTP/2 came, or nothing at all: perhaps the port speaks TLS.
     NoHttp2,
     /// It ended before anything was asked on it: perhaps a certificate is wanted. Its own error is nobody's any more.
     Unasked,

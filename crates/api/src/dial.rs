@@ -26,7 +26,22 @@ pub struct Dialled {
 #[derive(Debug)]
 enum Stream {
     Plain(TcpStream),
-    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    Tls(Box<Encrypted>),
+}
+
+/// A connection in TLS, with what explains its errors.
+#[derive(Debug)]
+struct Encrypted {
+    stream: tokio_rustls::client::TlsStream<TcpStream>,
+    tls: Connector,
+    host: String,
+}
+
+impl Encrypted {
+    async fn shake_hands(tls: Connector, host: &str, stream: TcpStream) -> io::Result<Stream> {
+        let (stream, _) = tls.connect(host, stream).await.map_err(not_in_tls)?;
+        Ok(Stream::Tls(Box::new(Encrypted { stream, tls, host: host.to_owned() })))
+    }
 }
 
 /// The name of HTTP/1.1 in ALPN: what is asked on such a connection.
@@ -56,10 +71,10 @@ pub(crate) async fn dial_speaking(endpoint: &str, tls: Option<&Connector>) -> io
     let from = stream.local_addr()?;
     let stream = match (scheme, tls) {
         ("http", _) => Stream::Plain(stream),
-        ("https", Some(tls)) => Stream::Tls(Box::new(tls.connect(host, stream).await.map_err(not_in_tls)?.0)),
+        ("https", Some(tls)) => Encrypted::shake_hands(tls.clone(), host, stream).await?,
         ("https", None) => {
             let machine = tls_of(Trust::Machine, None).map_err(io::Error::other)?.speaking(&[ALPN]);
-            Stream::Tls(Box::new(machine.connect(host, stream).await.map_err(not_in_tls)?.0))
+            Encrypted::shake_hands(machine, host, stream).await?
         }
         _ => {
             let why = format!("{endpoint}: {scheme} is not spoken here");
@@ -69,7 +84,7 @@ pub(crate) async fn dial_speaking(endpoint: &str, tls: Option<&Connector>) -> io
     Ok(Dialled { stream, from })
 }
 
-/// What a handshake that is cut off most often means. Where the other end closed it in order, the error says so already.
+/// Adds to the error of a handshake that was cut off its most frequent cause. Where the other end closed it in order, the error says so.
 fn not_in_tls(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::ConnectionReset => {
@@ -100,7 +115,10 @@ impl AsyncRead for Dialled {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().stream {
             Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            Stream::Tls(encrypted) => {
+                let read = Pin::new(&mut encrypted.stream).poll_read(context, buffer);
+                read.map_err(|error| encrypted.tls.explain(&encrypted.host, error))
+            }
         }
     }
 }
@@ -109,21 +127,21 @@ impl AsyncWrite for Dialled {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Tls(encrypted) => Pin::new(&mut encrypted.stream).poll_write(context, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().stream {
             Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Tls(encrypted) => Pin::new(&mut encrypted.stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().stream {
             Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Tls(encrypted) => Pin::new(&mut encrypted.stream).poll_shutdown(context),
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! All messages are also `serde` types, in the mapping of etcd's JSON gateway; [`json`] reads and writes whole bodies.
 //!
-//! What this crate does not do: answer requests (that is `hustings-server`), keep anything, or know our protocols.
+//! This crate answers no requests (that is `hustings-server`), keeps nothing, and knows none of our protocols.
 //!
 //! Read next: `proto/rpc.proto`, then [`error`], [`client`].
 

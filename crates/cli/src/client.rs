@@ -4,8 +4,8 @@ use crate::credentials::{self, asked};
 use crate::exit::{Code, Exit};
 use crate::keys::{bytes_argument, bytes_of, key_argument, range_of, with_range};
 use crate::output::{
-    Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, options_of, shown, timeout_of,
-    unavailable,
+    Format, common, endpoints_of, format_of, from_broken, from_cancel, from_status, json_bytes, not_found, options_of,
+    shown, timeout_of, unavailable,
 };
 use crate::upkeep;
 use anyhow::{Context, Result, bail};
@@ -14,9 +14,12 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt;
 use hustings_api::Client;
+use hustings_api::client::ConnectError;
 use hustings_api::etcdserverpb::{
     self as pb, DeleteRangeRequest, PutRequest, RangeRequest, SnapshotRequest, WatchCreateRequest, WatchRequest,
 };
+use hustings_console::files::target_of;
+use hustings_tls::ASKS_FOR_CERTIFICATE;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::future::Future;
@@ -181,9 +184,30 @@ pub(crate) async fn log_in(matches: &ArgMatches) -> Result<()> {
     }
 }
 
+/// Whether all these ends of connections tell of a certificate that is missed or not taken.
+pub(crate) fn lacks_certificate(mut reasons: impl Iterator<Item = impl AsRef<str>>) -> bool {
+    let asks = |reason: &str| reason.contains(ASKS_FOR_CERTIFICATE);
+    reasons.next().is_some_and(|reason| asks(reason.as_ref())) && reasons.all(|reason| asks(reason.as_ref()))
+}
+
+/// An error of a connection: an address that is none is the command line's.
+pub(crate) fn of_connect(error: &ConnectError) -> anyhow::Error {
+    match error {
+        ConnectError::Address { .. } => Exit::with(Code::Usage, error.to_string()),
+        _ => unavailable(error.to_string()),
+    }
+}
+
 pub(crate) async fn connect_to(matches: &ArgMatches, endpoints: &[String]) -> Result<Client> {
     let client = Client::connect_with(endpoints, options_of(matches)?).await;
-    let client = client.map_err(|error| unavailable(error.to_string()))?;
+    let client = client.map_err(|error| match &error {
+        ConnectError::NoneAnswers { reasons }
+            if lacks_certificate(reasons.iter().map(|(_, reason)| reason.as_str())) =>
+        {
+            Exit::with(Code::NotAllowed, error.to_string())
+        }
+        _ => of_connect(&error),
+    })?;
     credentials::authenticate(matches, &client).await?;
     Ok(client)
 }
@@ -325,11 +349,7 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
                 let mut answers = answers.into_inner();
                 while let Some(Ok(answer)) = answers.next().await {
                     if answer.canceled {
-                        bail!(
-                            "the watch was cancelled: {} (compacted through {})",
-                            answer.cancel_reason,
-                            answer.compact_revision
-                        );
+                        return Err(from_cancel(&answer.cancel_reason, answer.compact_revision));
                     }
                     if start_revision == 0 {
                         start_revision = answer.header.as_ref().map_or(0, |header| header.revision + 1);
@@ -386,24 +406,29 @@ fn show_event(event: &hustings_api::mvccpb::Event, format: Format) {
 
 // --- Snapshots. --------------------------------------------------------------------------------------------------
 
-/// The directory in which a file of this name is written, if it can be: one that stands there is replaced at the end, and what is no
-/// file (a device, a directory, a pipe) must not be.
-fn directory_of(path: &Path) -> Result<PathBuf> {
-    match std::fs::metadata(path) {
-        Ok(there) if !there.is_file() => Err(Exit::with(
+/// The file of this name, behind its links, and its directory: a file that stands there is replaced at the end, and what is no file
+/// (a device, a directory, a pipe, standard output) must not be.
+fn place_of(path: &Path) -> Result<(PathBuf, PathBuf)> {
+    if path == Path::new("-") {
+        let why = "a snapshot has its name once it was checked whole, and is not written to standard output: give the path of a \
+                   file, and ./- for one of that name";
+        return Err(Exit::with(Code::Usage, why));
+    }
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(Exit::with(
             Code::Usage,
             format!("{} is no file, and a snapshot must not take its place: give the path of a file", path.display()),
-        )),
-        _ => {
-            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-            Ok(directory.unwrap_or(Path::new(".")).to_owned())
-        }
+        ));
     }
+    let file = target_of(path).map_err(|why| Exit::with(Code::Usage, format!("{} {why}", path.display())))?;
+    let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new(".")).to_owned();
+    Ok((file, directory))
 }
 
 async fn save(matches: &ArgMatches) -> Result<()> {
     let path = Path::new(text(matches, "file"));
-    let directory = directory_of(path)?;
+    let (target, directory) = place_of(path)?;
     let client = connect(matches).await?;
     let mut stream = within(matches, client.maintenance().snapshot(asked(SnapshotRequest {}))).await?;
     // Under a name of its own, which goes when this fails; its owner alone may read it: it holds every secret of the store.
@@ -414,7 +439,7 @@ async fn save(matches: &ArgMatches) -> Result<()> {
         .with_context(|| format!("cannot write into {}", directory.display()))?;
     let (mut hash, mut tail, mut bytes) = (Sha256::new(), Vec::new(), 0usize);
     while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(|status| from_status(&status))?.blob;
+        let piece = piece.map_err(|status| from_broken(&status))?.blob;
         file.write_all(&piece)?;
         bytes += piece.len();
         // All but the last 32 bytes are hashed; those are the digest.
@@ -427,7 +452,7 @@ async fn save(matches: &ArgMatches) -> Result<()> {
         bail!("the snapshot did not arrive whole: its SHA-256 does not match; save it again");
     }
     file.as_file().sync_all()?;
-    file.persist(path).with_context(|| format!("cannot write {}", path.display()))?;
+    file.persist(&target).with_context(|| format!("cannot write {}", target.display()))?;
     match format_of(matches) {
         Format::Json => {
             println!(

@@ -8,7 +8,7 @@ use hustings_api::EtcdError;
 use hustings_api::client::{self, CutShort, Options};
 pub(crate) use hustings_console::output_argument;
 use hustings_node::remedies;
-use hustings_tls::{Identity, Pair, Trust};
+use hustings_tls::{ASKS_FOR_CERTIFICATE, Identity, Pair, Trust};
 use serde_json::Value;
 use std::io::Write;
 use std::path::PathBuf;
@@ -91,7 +91,7 @@ impl TlsNames {
     }
 
     /// The value of a flag, or the variable of ours, or etcdctl's.
-    fn given(&self, matches: &ArgMatches, name: &str, etcdctl: &str) -> Option<String> {
+    pub(crate) fn given(&self, matches: &ArgMatches, name: &str, etcdctl: &str) -> Option<String> {
         let ours = format!("HUSTINGS_{}", name.replace('-', "_").to_uppercase());
         let variable = |name: &str| std::env::var(name).ok().filter(|value| self.has_variables && !value.is_empty());
         let flag = matches.get_one::<String>(&format!("tls-{name}")).cloned();
@@ -264,16 +264,43 @@ fn innermost(error: &dyn std::error::Error) -> String {
     innermost.to_string()
 }
 
+/// The error of a stream that had brought something already: where the connection is over, TLS is no question any more.
+pub(crate) fn from_broken(status: &tonic::Status) -> anyhow::Error {
+    // What a server says has no cause in this process.
+    let is_lost = CutShort::told_by(status).is_some() || std::error::Error::source(status).is_some();
+    match is_lost {
+        true => unavailable("the connection was lost before everything had come; try again, or ask another member"),
+        false => from_status(status),
+    }
+}
+
+/// A watch that the server has ended, in its words: a refusal among them has its code, as that of any other call.
+pub(crate) fn from_cancel(reason: &str, compact_revision: i64) -> anyhow::Error {
+    if compact_revision > 0 {
+        return Exit::with(
+            Code::Failed,
+            format!("the watch was cancelled: {reason} (compacted through {compact_revision})"),
+        );
+    }
+    let (code, words) = reason.split_once(" desc = ").unwrap_or(("", reason));
+    let code = match code.rsplit(" = ").next() {
+        Some("PermissionDenied") => tonic::Code::PermissionDenied,
+        Some("Unauthenticated") => tonic::Code::Unauthenticated,
+        Some("Unavailable") => tonic::Code::Unavailable,
+        _ => tonic::Code::Unknown,
+    };
+    from_status(&tonic::Status::new(code, format!("the watch was cancelled: {words}")))
+}
+
 /// An error of the server with the exit code that it deserves.
 pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
     use tonic::Code::{Cancelled, DeadlineExceeded, NotFound, PermissionDenied, Unauthenticated, Unavailable};
     let mut what = status.message().to_string();
-    // Bytes that are no HTTP/2, or an end before any; or what TLS says once it is spoken.
-    let alert = innermost(status);
-    if alert.contains("fatal alert") {
-        what = format!(
-            "{alert}: the member does not accept this certificate (--cert): is it of a CA that it trusts, and not revoked?"
-        );
+    // What TLS says once it is spoken; or bytes that are no HTTP/2, or an end before any.
+    let cause = innermost(status);
+    let lacks_certificate = cause.contains(ASKS_FOR_CERTIFICATE);
+    if lacks_certificate {
+        what = cause;
     } else if CutShort::told_by(status).is_some() {
         what.push_str(
             "; does this port speak TLS? then give https:// and --cacert; does it ask for a certificate? then --cert and --key",
@@ -286,6 +313,7 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
         _ => {}
     }
     let code = match status.code() {
+        _ if lacks_certificate => Code::NotAllowed,
         NotFound => Code::NotFound,
         Unavailable | DeadlineExceeded | Cancelled => Code::Unavailable,
         PermissionDenied | Unauthenticated => Code::NotAllowed,

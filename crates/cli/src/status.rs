@@ -14,7 +14,7 @@
 //! learner, witness, caretaker (a witness that leads for a moment), candidate, pre-candidate, synchronizing or unreachable; `lag` is how many entries a member has yet to apply of what the
 //! furthest one knows to be committed.
 
-use crate::client::log_in;
+use crate::client::{lacks_certificate, log_in};
 use crate::exit::{Code, Exit};
 use crate::http;
 use crate::output::{
@@ -302,7 +302,7 @@ impl Cluster {
         self.ailments().into_iter().chain(notes).collect()
     }
 
-    /// What an operator has to mend; whoever waits for a cluster waits for the end of that.
+    /// Warnings of states that an operator has to mend; whoever waits for a cluster waits until there are none.
     fn ailments(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let clusters = self.clusters();
@@ -428,6 +428,12 @@ fn show(matches: &ArgMatches, cluster: &Cluster) -> Result<()> {
     match (leader.is_some(), healthy) {
         (true, true) => Ok(()),
         (true, false) => Err(Exit::with(Code::Degraded, "some member is not as it should be")),
+        (false, _)
+            if cluster.told.is_none()
+                && lacks_certificate(cluster.members.iter().filter_map(|row| row["why"].as_str())) =>
+        {
+            Err(Exit::with(Code::NotAllowed, "no member tells anything to one without a certificate that it takes"))
+        }
         (false, _) if cluster.told.is_none() => {
             Err(unavailable("no member answers: are they started, and is this their client port?"))
         }

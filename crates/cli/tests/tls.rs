@@ -158,6 +158,34 @@ async fn who_shows_no_certificate_or_one_that_is_revoked_is_told_so() {
     assert!(said.contains("signed by a CA that is not trusted here: name it (--cacert)"), "{said}");
 }
 
+/// Goal: whoever shows the wrong certificate, or none, to a whole cluster is told what is wrong and how to mend it, whatever they ask; once
+/// for each member. Method: three members under a CA, a certificate of another CA, and none.
+#[test]
+fn a_cluster_says_that_it_misses_a_certificate_whatever_is_asked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let base = free_ports(6).expect("six ports in a row are free");
+    let mut command = Command::new(HUSTINGS);
+    command.args(["up", "--tls", "--client-cert-auth", "--base-port", &base.to_string(), "--data-dir"]);
+    let mut up = Running::start(command.arg(directory.path()));
+    up.line_with("→ Leader");
+    let ca = directory.path().join("tls/ca.crt");
+    let endpoints: Vec<String> = (0..3).map(|number| format!("https://127.0.0.1:{}", base + 2 * number)).collect();
+    let other = Authority::new("another").expect("a CA");
+    other.issue(&Subject::new("mallory")).expect("issued").write(directory.path(), "mallory").expect("written");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let pair = ["--cert".to_owned(), path("mallory.crt"), "--key".to_owned(), path("mallory.key")];
+    for (shown, what) in [(&[][..], "none"), (&pair[..], "of another CA")] {
+        for words in ["put key value", "get key", "status", "why", "bench put --total 1", "member list"] {
+            let trusted = ["--endpoints", &endpoints.join(","), "--cacert", text(&ca)];
+            let said = run(Command::new(HUSTINGS).args(words.split(' ')).args(trusted).args(shown));
+            assert_eq!(said.code, Some(5), "{words}, certificate {what}: {said:?}");
+            let both = format!("{}{}", said.stdout, said.stderr);
+            assert!(both.contains("asks for a certificate") && both.contains("--cert and --key"), "{words}: {both}");
+            assert!(!both.contains("fatal alert"), "{words}: {both}");
+        }
+    }
+}
+
 /// Goal: a shell that is set up for etcdctl or for us needs no flags, and what stands nearer wins. Method: a member that asks for a
 /// certificate and has users; each variable is right where it counts, and leads nowhere where a nearer word counts.
 #[tokio::test]

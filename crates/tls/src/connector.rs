@@ -185,6 +185,17 @@ impl Connector {
         Ok((stream, shown))
     }
 
+    /// Explains an error of a connection that stands already: in TLS 1.3 that a certificate is missed or not taken is heard only with the
+    /// first read. Other errors stay as they are.
+    pub fn explain(&self, host: &str, error: io::Error) -> io::Error {
+        match Obstacle::behind(&error) {
+            Some(Obstacle::OurCertificate) => {
+                explained(error, self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']), self.remedies)
+            }
+            _ => error,
+        }
+    }
+
     fn config(&self) -> Arc<ClientConfig> {
         let present = self.present.present();
         match &self.protocols {
@@ -198,6 +209,10 @@ impl Connector {
     }
 }
 
+/// Words in every error of a connection that ends for want of a certificate that the other end takes. What wraps such an error on its way
+/// (HTTP/2 does) may keep its words alone.
+pub const ASKS_FOR_CERTIFICATE: &str = "asks for a certificate";
+
 /// Explains the cause of a failed handshake in words that help.
 fn explained(error: io::Error, host: &str, remedies: Remedies) -> io::Error {
     let Remedies { trusted_ca, pair, plain } = remedies;
@@ -210,10 +225,12 @@ fn explained(error: io::Error, host: &str, remedies: Remedies) -> io::Error {
         }
         Some(Error::InvalidCertificate(error)) => format!("the certificate of {host} is not good: {error}"),
         Some(Error::AlertReceived(AlertDescription::CertificateRequired)) => {
-            format!("{host} asks for a certificate: give one ({pair})")
+            format!("{host} {ASKS_FOR_CERTIFICATE}: give one ({pair})")
         }
         Some(Error::AlertReceived(alert)) if is_about_certificates(*alert) => {
-            format!("{host} asks for a certificate that it knows: give one ({pair})")
+            format!(
+                "{host} {ASKS_FOR_CERTIFICATE} that it knows: give one ({pair}) of a CA that it trusts, neither expired nor revoked"
+            )
         }
         Some(Error::AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure)) => {
             format!("{host} and this side have no version or cipher of TLS in common: {error}")

@@ -27,7 +27,7 @@ pub mod made;
 
 pub use acceptor::{Acceptor, Allowed, Identity, ServerTls, end_answered};
 pub use certificate::Certificate;
-pub use connector::{ClientTls, Connector, Obstacle, Trust};
+pub use connector::{ASKS_FOR_CERTIFICATE, ClientTls, Connector, Obstacle, Trust};
 pub use files::{Pair, TlsError};
 pub use reload::Expiry;
 pub use rules::{Rules, Version};

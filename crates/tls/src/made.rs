@@ -77,9 +77,9 @@ impl Subject {
 /// A certificate with its key, in memory.
 #[derive(Debug)]
 pub struct Made {
-    /// The issued certificate.
+    /// The issued certificate, in DER.
     pub certificate: CertificateDer<'static>,
-    /// Key of the certificate.
+    /// Private key of the certificate, in DER.
     pub key: PrivateKeyDer<'static>,
     certificate_pem: String,
     key_pem: String,

@@ -12,9 +12,9 @@ use crate::files::TlsError;
 /// A version of TLS. Older ones are not spoken here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Version {
-    /// TLS version 1.2.
+    /// TLS 1.2 (RFC 5246).
     Tls12,
-    /// TLS version 1.3.
+    /// TLS 1.3 (RFC 8446).
     Tls13,
 }
 
