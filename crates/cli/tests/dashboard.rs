@@ -13,7 +13,6 @@ use hustings_testbed::free_ports;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 use support::{HUSTINGS, Running, hustings};
 
 /// Presses a button of a member.
@@ -110,8 +109,8 @@ async fn leader(browser: &Browser) -> String {
 }
 
 /// Goal: the page shows every element of a cluster, and what is done to it, within a second on a machine at rest. Method: look at
-/// each element; cut the leader off, heal it, kill it, pause it, let another lead, by the page's own buttons; how long each took to
-/// be seen is printed.
+/// each element; cut the leader off, heal it, kill it, pause it, let another lead, by the page's own buttons. How long that took to be
+/// seen is printed; of several kills, the one that was seen soonest counts, for a busy machine delays some of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -176,16 +175,21 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     // Not the one that shows the page.
     let victim = if leader(&browser).await == "n2" { "n2" } else { "n3" };
     let before = browser.ask("document.querySelectorAll('#members-body tr').length").await;
-    press(&browser, victim, "kill").await;
     let gone = format!("{} === 'unreachable'", role_of(victim));
-    let seen = browser.until("it is seen to be gone", &gone).await;
-    println!("killed: seen after {seen:.0} ms");
-    assert_eq!(
-        browser.ask("document.querySelectorAll('#members-body tr').length").await,
-        before,
-        "it is a member still"
-    );
-    browser.until("`up` has started it again", &format!("{} !== 'unreachable'", role_of(victim))).await;
+    let mut soonest = f64::INFINITY;
+    for _ in 0..KILLS {
+        press(&browser, victim, "kill").await;
+        let seen = browser.until("it is seen to be gone", &gone).await;
+        println!("killed: seen after {seen:.0} ms");
+        soonest = soonest.min(seen);
+        assert_eq!(
+            browser.ask("document.querySelectorAll('#members-body tr').length").await,
+            before,
+            "it is a member still"
+        );
+        browser.until("`up` has started it again", &format!("{} !== 'unreachable'", role_of(victim))).await;
+    }
+    assert!(soonest <= SECOND, "each of {KILLS} kills was seen after {soonest:.0} ms or more");
 
     press(&browser, victim, "pause").await;
     browser.until("it is seen to stand still", &gone).await;
@@ -207,8 +211,55 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     cluster.stop();
 }
 
+/// Milliseconds within which the page shows what happened, and for which it stands still at most.
+const SECOND: f64 = 1_000.0;
+
+/// So many kills are looked at.
+const KILLS: u32 = 3;
+
+/// Rows that the page adds to its list between two frames, at most: a slice when it is asked, and the next one.
+const ROWS_A_FRAME: u64 = 200;
+
+/// A script that counts frames from now on, and keeps the longest pause between two of them and the most rows that came between.
+const FRAMES: &str = "window.longest = 0; window.frames = 0; window.most = 0; let last = performance.now(), added = 0;
+    const count = (changes) => changes.forEach((change) => { added += change.addedNodes.length; });
+    new MutationObserver(count).observe(document.getElementById('elections-body'), { childList: true });
+    const frame = (now) => { window.longest = Math.max(window.longest, now - last); window.most = Math.max(window.most, added);
+        window.frames += 1; last = now; added = 0; requestAnimationFrame(frame); };
+    requestAnimationFrame(frame);";
+
+/// A script that makes a page of which the list takes more than a second to draw.
+const SLOW_LIST: &str = "const draws = drawElections;
+    window.drawElections = () => { const begun = performance.now(); while (performance.now() - begun < 1200); draws(); };";
+
+/// Shows the elections that have this in their names, as if it were typed.
+async fn set_filter(browser: &Browser, text: &str) {
+    let script = format!(
+        "(() => {{ const filter = document.getElementById('filter'); filter.value = '{text}';
+           filter.dispatchEvent(new Event('input')); return true; }})()"
+    );
+    browser.ask(&script).await;
+}
+
+/// The longest pause between two frames, in milliseconds, while all of so many elections are drawn anew, then with one more.
+async fn pause_of_a_list(browser: &Browser, store: &hustings_api::Client, number: u32) -> f64 {
+    let is_listed = |count: u32| format!("document.querySelectorAll('#elections-body tr').length === {count}");
+    browser.ask("window.longest = 0").await;
+    set_filter(browser, "0042").await;
+    browser.until("one is left", &is_listed(1)).await;
+    set_filter(browser, "").await;
+    browser.until("all are listed again", &is_listed(number)).await;
+    stands_for(store, &format!("service-{number}")).await;
+    browser.until("one more is listed", &is_listed(number + 1)).await;
+    let frames = browser.ask("window.frames").await;
+    browser.until("what was drawn is seen", &format!("window.frames > {frames} + 1")).await;
+    browser.ask("window.longest").await.as_f64().expect("a number")
+}
+
 /// Goal: a thousand elections are listed while the page stays alive, also on a phone, in the dark, and by keyboard alone. Method:
-/// a thousand keys as candidates write them; the longest pause between two frames is printed.
+/// a thousand keys as candidates write them; the list is drawn anew, and with one election more, again and again. Each time has a
+/// longest pause between two frames; the shortest of these counts, for a busy machine makes some longer, and a slow page all of them.
+/// Only so many rows come between two frames.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_elections_are_listed_without_a_stall() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -232,10 +283,6 @@ async fn a_thousand_elections_are_listed_without_a_stall() {
         }
     }
     let browser = Browser::open(&cluster.url(2), "dashboard").await;
-    let frames = "window.longest = 0; let last = performance.now();
-        const frame = (now) => { window.longest = Math.max(window.longest, now - last); last = now; requestAnimationFrame(frame); };
-        requestAnimationFrame(frame);";
-    browser.client.execute(frames, Vec::new()).await.expect("the page answers");
     browser.until("all are listed", "document.querySelectorAll('#elections-body tr').length === 1000").await;
     let row = browser.ask("document.querySelector('#elections-body tr[data-key=\"service-0007\"]').textContent").await;
     assert!(row.as_str().is_some_and(|row| row.contains("host-7") && row.contains("10 h of 10 h")), "{row}");
@@ -244,10 +291,23 @@ async fn a_thousand_elections_are_listed_without_a_stall() {
     assert_eq!((&cells[2], &cells[6]), (&json!(token.to_string()), &json!("stepped aside for an upgrade")), "{cells}");
     browser.client.find(Locator::Css("#filter")).await.expect("a filter").send_keys("0042").await.expect("typed");
     browser.until("one is left", "document.querySelectorAll('#elections-body tr').length === 1").await;
-    let begun = Instant::now();
-    browser.until("they are told once more", "window.longest > 0").await;
-    println!("1,000 elections: longest pause between frames {} ms", browser.ask("Math.round(window.longest)").await);
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    browser.client.execute(FRAMES, Vec::new()).await.expect("the page answers");
+    let mut least = f64::INFINITY;
+    for number in 1_000..1_005 {
+        let pause = pause_of_a_list(&browser, &store, number).await;
+        println!("{number} elections: longest pause between frames {pause:.0} ms");
+        least = least.min(pause);
+    }
+    assert!(least <= SECOND, "the page stands still for {least:.0} ms or more");
+    let most = browser.ask("window.most").await.as_u64().expect("a number");
+    assert!((1..=ROWS_A_FRAME).contains(&most), "the page draws {most} rows without a frame between");
+    // A list that takes so long to draw would have been seen.
+    browser.client.execute(SLOW_LIST, Vec::new()).await.expect("the page answers");
+    let pause = pause_of_a_list(&browser, &store, 1_005).await;
+    assert!(pause > SECOND, "a page that stood still was not seen: {pause:.0} ms");
+    browser.client.refresh().await.expect("the page as it was");
+    browser.until("all are listed", "document.querySelectorAll('#elections-body tr').length === 1006").await;
+    set_filter(&browser, "0042").await;
 
     browser.client.set_window_size(375, 800).await.expect("a phone");
     let is_narrow = "document.documentElement.scrollWidth <= window.innerWidth";

@@ -5,7 +5,9 @@ use crate::support::{Etcdctl, address, http, hustings, program, throw};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
 use hustings_api::etcdserverpb::{AuthUserListRequest, AuthenticateRequest};
-use hustings_testbed::{Cluster, wait_for};
+use hustings_testbed::{Cluster, PATIENCE, wait_for};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 /// Runs etcdctl as a user; what it says, or why it was refused.
@@ -150,7 +152,8 @@ async fn a_json_web_token_counts_where_its_secret_is() {
     }
 }
 
-/// Goal: a token that has ended is worth nothing, and is told so in etcd's words. Method: tokens that count for three seconds.
+/// Goal: a token that has ended is worth nothing, and is told so in etcd's words, also to a page that was opened with it and left open.
+/// Method: tokens that count for three seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_has_ended_is_refused() {
     let cluster = Cluster::start(program().with(&["--auth-token-ttl", "3"]), 1).await.expect("a node starts");
@@ -165,8 +168,16 @@ async fn a_token_that_has_ended_is_refused() {
         AuthClient::new(client.channel()).user_list(request).await
     };
     list().await.expect("it counts");
+    let mut page = TcpStream::connect(address(&cluster.nodes[0].client)).expect("the port accepts");
+    let head = format!("GET /v1/cluster/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: {token}\r\n\r\n");
+    page.write_all(head.as_bytes()).expect("it reads");
     let refused = wait_for("the token to end", async || list().await.err()).await.expect("it ends");
     assert_eq!((refused.code(), refused.message()), (tonic::Code::Unauthenticated, "etcdserver: invalid auth token"));
+    page.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    let told: Vec<String> = BufReader::new(page).lines().map_while(Result::ok).collect();
+    assert!(told.iter().any(|line| line == "event: cluster"), "it was let in: {told:?}");
+    let end = told.iter().position(|line| line == "event: refused").expect("it is told before the stream ends");
+    assert!(told[end + 1].contains("invalid auth token"), "{:?}", told[end + 1]);
     // Whoever knows the password is let in again.
     assert!(by(&etcdctl, "root:r00t", &["user", "list"]).expect("permitted").contains("root"));
 }

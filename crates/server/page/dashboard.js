@@ -334,19 +334,28 @@ function drawRing() {
   if (focused) ring.querySelector(`[data-name="${CSS.escape(focused)}"]`)?.focus();
 }
 
-// Rows that stay are changed and not made anew: focus and selection survive.
-function rows(body, items, keyOf, make, fill) {
+// Rows that stay are changed and not made anew: focus and selection survive. Makes so many new ones at most, and gives how many are
+// left to make.
+function rows(body, items, keyOf, make, fill, most = Infinity) {
   const known = new Map([...body.children].map((row) => [row.dataset.key, row]));
   let place = body.firstElementChild;
+  let made = 0;
+  let left = 0;
   for (const item of items) {
     const key = keyOf(item);
     let row = known.get(key);
-    if (!row) { row = make(item); row.dataset.key = key; }
+    if (!row) {
+      if (made === most) { left += 1; continue; }
+      made += 1;
+      row = make(item);
+      row.dataset.key = key;
+    }
     known.delete(key);
     fill(row, item);
     if (row === place) place = place.nextElementSibling; else body.insertBefore(row, place);
   }
   for (const row of known.values()) row.remove();
+  return left;
 }
 
 function cells(count) {
@@ -497,13 +506,24 @@ function drawLeaderships() {
 
 // ---- elections ------------------------------------------------------------------------------------------------------
 
+// A browser lays out a thousand new rows in most of a second, in which it shows nothing else: a frame gets a part of them.
+const ROWS_A_FRAME = 100;
+let listings = 0;
+
 function drawElections() {
   const wanted = byId("filter").value.toLowerCase();
   const all = elections.elections;
   const shown = all.filter((one) => one.name.toLowerCase().includes(wanted));
   const count = elections.why ? `not told: ${elections.why}` : shown.length === all.length ? `${all.length}` : `${shown.length} of ${all.length}`;
   setText(byId("elections-count"), count);
-  rows(byId("elections-body"), shown, (one) => one.name, () => cells(7), (row, one) => {
+  listings += 1;
+  drawListing(shown, listings);
+}
+
+// Draws what has no row yet in parts, until another listing begins.
+function drawListing(shown, listing) {
+  if (listing !== listings) return;
+  const left = rows(byId("elections-body"), shown, (one) => one.name, () => cells(7), (row, one) => {
     const [name, holder, fence, ttl, candidates, since, because] = row.children;
     setText(name, one.name);
     setText(holder, one.holder || "(without a name)");
@@ -513,7 +533,8 @@ function drawElections() {
     setText(since, one.since_unix_seconds ? new Date(one.since_unix_seconds * 1000).toLocaleString() : "");
     because.className = "free";
     setText(because, one.because ?? "");
-  });
+  }, ROWS_A_FRAME);
+  if (left > 0) requestAnimationFrame(() => drawListing(shown, listing));
 }
 
 // ---- what one can do ------------------------------------------------------------------------------------------------

@@ -81,6 +81,12 @@ impl<B: Backend> Context<B> {
         Ok(Caller { proof, trail })
     }
 
+    /// Whether a token is good no more. What cannot be found out now is not so.
+    pub(crate) async fn has_ended(&self, token: &str) -> bool {
+        let refused = self.recognise(token).await.err();
+        refused.is_some_and(|refusal| EtcdError::of(&refusal) == Some(EtcdError::InvalidAuthToken))
+    }
+
     /// The user that a token names; `None` while users do not count.
     async fn recognise(&self, token: &str) -> Result<Option<kv::Caller>, Status> {
         let known = self.recent.decide(|users| users.is_enabled.then(|| self.tokens.check(users, token)).flatten());

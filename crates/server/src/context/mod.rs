@@ -130,7 +130,7 @@ pub(crate) struct Context<B> {
     pub(crate) memory: Arc<Memory>,
     /// Pages of the dashboard that may be open.
     pub(crate) viewers: Arc<Semaphore>,
-    /// This member's transitions.
+    /// The latest changes of role, term or leader at this member.
     pub(crate) story: Story,
     /// Moment at which this process began to serve.
     pub(crate) begun: Instant,

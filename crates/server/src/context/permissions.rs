@@ -25,11 +25,11 @@ pub(crate) enum Permission {
     Open,
     /// A user; what it may see or change of keys and leases is judged with the request.
     Keys,
-    /// Any user.
+    /// Any user that has proved who it is.
     User,
     /// The user or role in question, or root.
     Own,
-    /// The user root.
+    /// A user that has the role root.
     Root,
 }
 

@@ -14,7 +14,8 @@
 //!
 //! An election is seen by the keys of its candidates: `NAME/<lease in hex>`, attached to that lease. So those of our library
 //! and sidecar are told, and those of every client of etcd that uses its recipe; and what it costs grows with the keys that
-//! hang on leases, not with the store.
+//! hang on leases, not with the store. An election that is asked for by its name is told with what stands in its way, an entry
+//! that nobody's lease ends, and when nobody leads any more.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use http_body_util::{BodyExt, Limited};
 use hustings_api::client::prefix_end;
 use hustings_core::ApplyVersion;
 use hustings_kv::{
-    Command, KeyValue, LeaseGrant, LeaseKeepAlive, LeaseKeys, Need, RaiseRevision, Response as Applied,
+    Command, KeyValue, LeaseGrant, LeaseKeepAlive, LeaseKeys, Need, RaiseRevision, Range, Response as Applied,
     ShortLeaseGrant, View,
 };
 use hustings_lease::Token;
@@ -243,23 +244,24 @@ struct Entry {
 #[derive(Serialize)]
 pub(crate) struct Told {
     name: String,
-    /// Id of the leader; a stranger's value is told as it stands.
-    holder: String,
+    /// Id of the leader; a stranger's value is told as it stands. `None` if nobody leads any more.
+    holder: Option<String>,
     value: String,
+    /// Token of the leadership, or of the last one.
     token: String,
     candidates: usize,
-    /// The lease on which the leadership stands, in hex.
+    /// The lease on which the leadership stands, in hex; 0 for an entry that no lease ends.
     lease: String,
     /// The lease's time to live, and what is left of it as far as this member knows.
     ttl_millis: u64,
     remaining_millis: u64,
     /// Moment at which it was won, by the winner's own clock, seconds since 1970; for people, nothing is decided by it.
     since_unix_seconds: Option<u64>,
-    /// The end of the leadership before it; `None` if it is not told.
+    /// The end of the leadership before it, or of the last one; `None` if it is not told.
     because: Option<String>,
 }
 
-/// Answers `GET /v1/elections`.
+/// Answers `GET /v1/elections`: the elections of applications, with their holders.
 pub(crate) async fn answer_elections<B: Backend>(
     services: &Services<B>,
     caller: &Caller,
@@ -300,7 +302,7 @@ pub(crate) async fn answer_recording<B: Backend>(services: &Services<B>, caller:
     }
 }
 
-/// All elections that somebody stands for, by name; or the one that is asked for.
+/// All elections that somebody stands for, by name; or the one that is asked for, also if somebody only did.
 pub(crate) fn elections(view: &View, only: Option<&str>) -> Result<Vec<Told>, Status> {
     let mut candidates: BTreeMap<String, Vec<KeyValue>> = BTreeMap::new();
     let mut seen = 0;
@@ -315,7 +317,59 @@ pub(crate) fn elections(view: &View, only: Option<&str>) -> Result<Vec<Told>, St
             candidates.entry(name.to_owned()).or_default().push(kv);
         }
     }
+    if let Some(name) = only {
+        let unleased = entries_without_lease(view, name)?;
+        if !unleased.is_empty() {
+            candidates.entry(name.to_owned()).or_default().extend(unleased);
+        }
+        if candidates.is_empty() {
+            return Ok(vacancy(view, name)?.into_iter().collect());
+        }
+    }
     candidates.into_iter().map(|(name, keys)| told(view, name, keys)).collect()
+}
+
+/// Entries that no lease ends: they stand in the queue until somebody deletes them.
+fn entries_without_lease(view: &View, name: &str) -> Result<Vec<KeyValue>, Status> {
+    let prefix = Bytes::from(format!("{name}/"));
+    let (range_end, limit) = (prefix_end(&prefix), i64::try_from(CANDIDATES_MAX).unwrap_or(i64::MAX));
+    let range = Range { key: prefix.clone(), range_end, limit, keys_only: true, ..Range::default() };
+    let keys = view.range(&range).map_err(error::of_store)?.kvs.into_iter();
+    let is_entry = |key: &[u8]| !key.is_empty() && key.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    let unleased = keys.filter(|kv| kv.lease == 0 && is_entry(&kv.key[prefix.len()..]));
+    unleased.filter_map(|kv| read_key(view, &kv.key).transpose()).collect()
+}
+
+/// An election that somebody has led, and nobody stands for: its last leadership, and how that ended.
+fn vacancy(view: &View, name: &str) -> Result<Option<Told>, Status> {
+    let history = History::parse(&text_at(view, &format!("{name}.history"))?.unwrap_or_default());
+    let note = text_at(view, &format!("{name}.note"))?.and_then(|text| serde_json::from_str::<LastWords>(&text).ok());
+    let Some(last) = history.tenures().next_back() else { return Ok(None) };
+    let note = note.filter(|note| note.token == last.token.to_string());
+    Ok(Some(Told {
+        name: name.to_owned(),
+        holder: None,
+        value: String::new(),
+        token: last.token.to_string(),
+        candidates: 0,
+        lease: String::new(),
+        ttl_millis: 0,
+        remaining_millis: 0,
+        since_unix_seconds: None,
+        because: Some(note.map_or_else(|| "left no note".to_owned(), |note| note.because)),
+    }))
+}
+
+/// A leader's last words, as our candidates write them.
+#[derive(Deserialize)]
+struct LastWords {
+    token: String,
+    because: String,
+}
+
+fn text_at(view: &View, key: &str) -> Result<Option<String>, Status> {
+    let kv = read_key(view, &Bytes::copy_from_slice(key.as_bytes()))?;
+    Ok(kv.and_then(|kv| String::from_utf8(kv.value.to_vec()).ok()))
 }
 
 /// The election for which this key stands, if it does.
@@ -327,13 +381,10 @@ fn election_of(key: &[u8], lease: i64) -> Option<&str> {
 fn told(view: &View, name: String, keys: Vec<KeyValue>) -> Result<Told, Status> {
     let candidates = keys.len();
     let first = keys.into_iter().min_by_key(|kv| kv.create_revision).expect("an election is known by its candidates");
-    let text_at = |suffix: &str| {
-        let kv = read_key(view, &format!("{name}{suffix}").into())?;
-        Ok::<_, Status>(kv.and_then(|kv| String::from_utf8(kv.value.to_vec()).ok()))
-    };
-    let generation = text_at(".generation")?.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let generation =
+        text_at(view, &format!("{name}.generation"))?.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     let token = Token { generation, number: first.create_revision.unsigned_abs() };
-    let history = History::parse(&text_at(".history")?.unwrap_or_default());
+    let history = History::parse(&text_at(view, &format!("{name}.history"))?.unwrap_or_default());
     let tenure = history.tenures().rev().find(|tenure| tenure.token == token);
     let (holder, value) = match serde_json::from_slice::<Entry>(&first.value) {
         Ok(entry) => (entry.id, entry.value),
@@ -342,7 +393,7 @@ fn told(view: &View, name: String, keys: Vec<KeyValue>) -> Result<Told, Status> 
     let lease = view.lease_time_to_live(first.lease, LeaseKeys::Omit);
     Ok(Told {
         name,
-        holder,
+        holder: Some(holder),
         value,
         token: token.to_string(),
         candidates,

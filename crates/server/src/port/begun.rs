@@ -20,7 +20,7 @@ const HTTP2: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(crate) enum Preface {
     /// HTTP/2 with prior knowledge.
     Http2,
-    /// HTTP/1.1, or garbage.
+    /// HTTP/1.1, or bytes that are no HTTP, which are refused as such.
     Http1,
 }
 

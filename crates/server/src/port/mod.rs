@@ -56,7 +56,7 @@ impl From<TcpListener> for Port {
 pub(crate) enum ClientStream {
     /// A connection in the clear.
     Plain(TcpStream),
-    /// Encrypted with TLS.
+    /// A connection that is encrypted with TLS.
     Tls(Box<TlsStream<TcpStream>>),
     /// A connection from inside of this process.
     Inside(DuplexStream),

@@ -34,7 +34,7 @@ const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
 
 /// With which token the member that is added is to begin; etcd's clients ask for none, and then whoever has its peer URL may.
 ///
-/// It is the incarnation of the data directory that it will make, so that it counts once: another directory of the same
+/// It is the storage incarnation of the data directory that it will make, so that it counts once: another directory of the same
 /// incarnation holds less than the first said to be durable, and is refused as an old copy.
 fn join_token(metadata: &MetadataMap) -> Result<Option<u64>, Status> {
     let Some(token) = metadata.get(JOIN_TOKEN) else { return Ok(None) };
@@ -72,14 +72,15 @@ impl<B: Backend> Cluster for Services<B> {
         request: Request<pb::MemberAddRequest>,
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
-        let (incarnation, is_witness) = (join_token(request.metadata())?, wants_witness(request.metadata())?);
+        let (storage_incarnation, is_witness) = (join_token(request.metadata())?, wants_witness(request.metadata())?);
         let pb::MemberAddRequest { peer_urls, is_learner } = request.into_inner();
         check_urls(&peer_urls)?;
         if is_witness {
             self.require(&caller, Need::Root).await?;
             self.await_version(WITNESSES_FROM).await?;
         }
-        let member = Member { peer_urls, wants_vote: !is_learner, incarnation, is_witness, ..Member::default() };
+        let member =
+            Member { peer_urls, wants_vote: !is_learner, storage_incarnation, is_witness, ..Member::default() };
         let (id, membership) = self.add(&caller, member).await?;
         note_member(&caller, id.0);
         let members = members(&membership);

@@ -23,9 +23,9 @@ use crate::context::serving::StreamEnd;
 use crate::context::{Context, Learner, Services, insists_on_leader};
 use crate::watch::Answers;
 
-/// What a key that hangs on a lease takes beside its bytes in an answer, in memory and encoded.
+/// Bytes that a key of a lease takes in an answer beside its own, in memory and encoded.
 const KEY_BYTES: usize = 64;
-/// What a lease's id takes in an answer, in memory and encoded.
+/// Bytes that a lease's id takes in an answer, in memory and encoded.
 const LEASE_BYTES: usize = 32;
 
 /// Most draws of another id when one is taken: it never is, among 2^63.

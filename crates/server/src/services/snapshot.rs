@@ -75,7 +75,7 @@ pub struct Snapshot {
     pub term: u64,
     /// The index of the last entry in it.
     pub index: u64,
-    /// The restored state.
+    /// The store that the snapshot holds.
     pub store: KvStore,
     /// The length of the file, bytes.
     pub file_bytes: u64,

@@ -13,7 +13,7 @@ use bytes::Bytes;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Limit {
     Key(Bytes),
-    /// Behind all keys.
+    /// The range ends behind all keys.
     Infinity,
 }
 

@@ -100,7 +100,7 @@ fn reason_of(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
-/// What a watcher takes beside its keys, in bytes: 10^5 of them took 1,030 each.
+/// Bytes that a watcher takes beside its keys: 10^5 of them took 1,030 each.
 const WATCHER_BYTES: usize = 1_024;
 
 /// One watcher of a stream.

@@ -108,6 +108,29 @@ async fn elections_are_told() {
     assert_eq!(told("/v1/elections?name=nobody").await, json!({ "elections": [] }));
 }
 
+/// Goal: an election that is asked for by its name is told when nobody leads any more, with the last words of the last leader, and
+/// when a key that no lease ends stands in its way. Method: a history with a note of its last leader, then with an older one; and
+/// a key of somebody who knows nothing of elections.
+#[tokio::test]
+async fn an_election_is_told_when_nobody_leads_it_and_when_a_foreign_key_does() {
+    let served = Served::start().await;
+    stand(&served, "billing.history", "7\ta\tfirst\t\n", 0).await;
+    let told = async || -> Value {
+        let told = speak(&served, "GET", "/v1/elections?name=billing", "").await.1;
+        serde_json::from_str::<Value>(&told).unwrap()["elections"][0].take()
+    };
+    stand(&served, "billing.note", r#"{"token":"7","because":"leaving: told to stop"}"#, 0).await;
+    let ended = told().await;
+    assert_eq!((&ended["holder"], &ended["token"], &ended["candidates"]), (&Value::Null, &json!("7"), &json!(0)));
+    assert_eq!(ended["because"], "leaving: told to stop");
+    stand(&served, "billing.note", r#"{"token":"5","because":"of somebody before"}"#, 0).await;
+    assert_eq!(told().await["because"], "left no note");
+    stand(&served, "billing/else", "no entry", 0).await;
+    stand(&served, "billing/123", "x", 0).await;
+    let blocked = told().await;
+    assert_eq!((&blocked["holder"], &blocked["lease"], &blocked["candidates"]), (&json!("x"), &json!("0"), &json!(1)));
+}
+
 /// Asks for a tether of this lease, and says that its own end is `from`.
 async fn tether(served: &Served, lease: &str, from: Option<&str>) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(&served.address).await.unwrap();

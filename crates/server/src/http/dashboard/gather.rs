@@ -38,6 +38,14 @@ impl Viewer {
     pub(super) fn of(caller: Caller, head: &Parts) -> Viewer {
         Viewer { caller, token: head.headers.get(AUTHORIZATION).cloned() }
     }
+
+    /// Whether what proved its user when it came proves nobody any more.
+    pub(super) async fn has_ended<B: Backend>(&self, services: &Services<B>) -> bool {
+        match self.token.as_ref().and_then(|token| token.to_str().ok()) {
+            Some(token) => services.has_ended(token).await,
+            None => false,
+        }
+    }
 }
 
 /// All members, each with its report or the reason why there is none.
@@ -84,7 +92,7 @@ pub(super) async fn cluster<B: Backend>(services: &Services<B>, viewer: &Viewer)
     }))
 }
 
-/// What is said in place of a witness's report.
+/// Text in the place of a witness's report.
 const IS_WITNESS: &str = "a witness votes and holds no data: it reports nothing but its status";
 
 /// Whether this member and that one reach each other; `None` of itself, and while nobody counts.

@@ -11,7 +11,7 @@
 //! The page holds no data and asks nobody but the member that it came from. That member asks the others, with the reader's own
 //! token, so that users and roles hold everywhere; a member that it cannot ask is shown with the reason.
 //!
-//! What it deliberately does not do: keep anything. A page that is closed costs nothing.
+//! It deliberately keeps nothing: a page that is closed costs nothing.
 
 use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use hyper::http::request::Parts;

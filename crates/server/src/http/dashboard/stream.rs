@@ -20,6 +20,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
+use hustings_api::EtcdError;
+
 use crate::context::Services;
 use crate::context::backend::Backend;
 use crate::http::body::Body;
@@ -65,6 +67,10 @@ async fn tell<B: Backend>(services: &Services<B>, viewer: &Viewer, sender: &mpsc
     loop {
         let begun = Instant::now();
         let (kind, value) = match cluster(services, viewer).await {
+            // The other members ask for the proof each time; this one has it from the beginning of the stream.
+            _ if viewer.has_ended(services).await => {
+                ("refused", json!({ "error": EtcdError::InvalidAuthToken.message() }))
+            }
             Ok(value) => ("cluster", value),
             Err(refusal) => ("refused", json!({ "error": refusal.message() })),
         };
