@@ -57,17 +57,27 @@ pub(crate) fn asked<T>(message: T) -> Request<T> {
 
 /// Name and password of the caller, if it says who it is; asks for a password that is not given.
 pub(crate) fn given(matches: &ArgMatches) -> Result<Option<(String, String)>> {
+    let Some((user, password)) = named(matches) else { return Ok(None) };
+    let password = match password {
+        Some(password) => password,
+        None => read_password(&format!("password of {user}: "))?,
+    };
+    Ok(Some((user, password)))
+}
+
+/// Name of the caller, and the password that was given beside it, if it says who it is. Nobody is asked for one: a process that runs for
+/// long has its password in a file.
+pub(crate) fn named(matches: &ArgMatches) -> Option<(String, Option<String>)> {
     let given = |name: &str, etcdctl: &str| {
         let flag = matches.get_one::<String>(name).cloned();
         flag.or_else(|| std::env::var(etcdctl).ok()).filter(|value| !value.is_empty())
     };
-    let Some(user) = given("user", "ETCDCTL_USER") else { return Ok(None) };
-    let given = given("password", "ETCDCTL_PASSWORD");
-    Ok(Some(match (user.split_once(':'), given) {
-        (_, Some(password)) => (user.clone(), password),
-        (Some((name, password)), None) => (name.to_owned(), password.to_owned()),
-        (None, None) => (user.clone(), read_password(&format!("password of {user}: "))?),
-    }))
+    let user = given("user", "ETCDCTL_USER")?;
+    Some(match (given("password", "ETCDCTL_PASSWORD"), user.split_once(':')) {
+        (Some(password), _) => (user, Some(password)),
+        (None, Some((name, password))) => (name.to_owned(), Some(password.to_owned())),
+        (None, None) => (user, None),
+    })
 }
 
 /// Proves who the caller is, if it says who.

@@ -1,4 +1,4 @@
-//! What etcdctl's variables say of a command's time and form: `ETCDCTL_COMMAND_TIMEOUT`, `ETCDCTL_DIAL_TIMEOUT`,
+//! Time and form of a command, from etcdctl's variables: `ETCDCTL_COMMAND_TIMEOUT`, `ETCDCTL_DIAL_TIMEOUT`,
 //! `ETCDCTL_WRITE_OUT`.
 //!
 //! They count for every command that asks a member. A flag wins over its variable, and an empty variable says nothing. A value that

@@ -1,4 +1,4 @@
-//! What the words of etcdctl, zkCli and consul are called here: [`hinted`].
+//! Names the command here that does what a word of etcdctl, zkCli or consul does there: [`hinted`].
 
 use clap::Error;
 use clap::builder::StyledStr;

@@ -35,6 +35,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     for inspection in hustings_wal::inspect(directory)? {
         found.take(inspection, with_records);
     }
+    found.name_what_is_missing(directory);
     if found.is_empty() {
         return Err(not_found(format!("{} holds no node: it is absent or empty", directory.display())));
     }
@@ -85,6 +86,24 @@ struct Found {
 impl Found {
     fn is_empty(&self) -> bool {
         self.meta.is_none() && self.segments.is_empty() && self.snapshots.is_empty() && self.damage.is_empty()
+    }
+
+    /// Files that are not there and without which `serve` does not start, as it names them.
+    fn name_what_is_missing(&mut self, directory: &Path) {
+        let of = |name: &str| directory.join(name).display().to_string();
+        let has_some = !self.segments.is_empty() || !self.snapshots.is_empty();
+        if self.meta.is_none() && has_some && self.damage.is_empty() {
+            self.damage.push(format!("{} is missing, and files of a member stand beside it", of("meta")));
+        }
+        let needed = self.verdict.as_ref().and_then(|durable| durable.snapshot.as_ref());
+        let Some((needed, peek)) = needed.zip(self.meta.as_ref()) else { return };
+        // A witness has no state to keep.
+        let is_witness = needed.membership.is_witness(peek.identity.node);
+        let is_there = self.snapshots.iter().any(|(_, there)| (there.lsn, there.digest) == (needed.lsn, needed.digest));
+        let name = hustings_wal::snapshot_file::name(needed.lsn, needed.digest);
+        if !is_witness && !is_there && !self.damage.iter().any(|damage| damage.contains(&name)) {
+            self.damage.push(format!("{} is missing, and the log begins behind it", of(&name)));
+        }
     }
 
     fn take(&mut self, inspection: Inspection, with_records: bool) {

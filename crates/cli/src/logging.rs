@@ -108,7 +108,7 @@ pub(crate) fn start(wanted: &Wanted<'_>) -> Result<()> {
     let Wanted { level, format, outputs } = wanted;
     // etcd has two levels above errors.
     let filter = if matches!(*level, "panic" | "fatal") { "error" } else { level };
-    let filter = tracing_subscriber::EnvFilter::try_new(filter)
+    let filter = tracing_subscriber::EnvFilter::try_new(with_quiet_clients(filter))
         .with_context(|| format!("log-level = {level:?}: give error, warn, info, debug or trace"))?;
     let outputs = if outputs.is_empty() { &vec!["default".to_string()] } else { outputs };
     let is_terminal = outputs.iter().all(|output| is_stderr(output)) && io::stderr().is_terminal();
@@ -140,6 +140,13 @@ pub(crate) fn start(wanted: &Wanted<'_>) -> Result<()> {
         _ => logging.json().flatten_event(true).init(),
     }
     Ok(())
+}
+
+/// A level alone, without what the client of Kubernetes logs itself: each try that fails, at level error, whatever our driver makes of it.
+/// A filter that names targets says what it wants.
+fn with_quiet_clients(filter: &str) -> String {
+    let is_level = ["error", "warn", "info"].iter().any(|level| filter.trim().eq_ignore_ascii_case(level));
+    if is_level { format!("{filter},kube_client=off,kube_runtime=off,tower=off") } else { filter.to_owned() }
 }
 
 /// Under systemd standard error is the journal.

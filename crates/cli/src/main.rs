@@ -1,6 +1,6 @@
 //! The `hustings` binary: one node, a local cluster, and the client's side of both.
 //!
-//! What to read next: [`settings`] (flags, environment, file, defaults), [`serve`] (one node), [`up`] (a local cluster),
+//! Read next: [`settings`] (flags, environment, file, defaults), [`serve`] (one node), [`up`] (a local cluster),
 //! `hustings_protocols` (the one place that names a protocol), `hustings_prove` (the proving ground).
 
 /// Instead of the standard library's, which panics when nobody reads any more.

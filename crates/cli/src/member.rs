@@ -91,7 +91,7 @@ fn show_members(members: &[pb::Member], witnesses: &BTreeSet<u64>, format: Forma
     println!("{}", table(&["id", "name", "kind", "peer urls", "client urls"], members.iter().map(row).collect()));
 }
 
-/// Runs `hustings member`.
+/// Runs `hustings member`: lists, adds, promotes, updates or removes members.
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let (verb, matches) = matches.subcommand().expect("clap requires one");
     let client = connect(matches).await?;
@@ -185,7 +185,7 @@ struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    /// What starts it. What stands in capitals only its operator knows.
+    /// The command that starts the new member. Words in capitals stand for values that only its operator knows.
     fn command(&self) -> String {
         let Joining { name, token, added, others, needs_secret, speaks_tls } = self;
         let mut cluster: Vec<String> = Vec::new();
@@ -211,7 +211,7 @@ impl Joining<'_> {
         command
     }
 
-    /// What will keep it from the others.
+    /// Warnings of settings by which the new member will not reach the others.
     fn warnings(&self) -> Vec<String> {
         let scheme = |url: &str| url.split_once("://").map_or("", |(scheme, _)| scheme).to_owned();
         let theirs: BTreeSet<String> =
@@ -268,7 +268,7 @@ async fn latest_leader(
     }
 }
 
-/// Runs `hustings transfer`.
+/// Runs `hustings transfer`: has the leader hand over to another member.
 pub(crate) async fn transfer(matches: &ArgMatches) -> Result<()> {
     let any = connect(matches).await?;
     let target = find_member(matches, &any, text(matches, "to")).await?;

@@ -14,7 +14,7 @@
 //! nobody said that they are gone (`--lost`), or the directories themselves are a quorum that has only to be started
 //! (`--even-with-quorum`), or a member answers at its address and serves (`--even-if-alive`).
 //!
-//! What to read next: [`gather`] (which history), [`living`] (who still serves), [`renew`] (the new directory), [`force`] (in
+//! Read next: [`gather`] (which history), [`living`] (who still serves), [`renew`] (the new directory), [`force`] (in
 //! place), `docs/the-worst-day.md`.
 
 mod force;
@@ -23,8 +23,10 @@ mod living;
 mod renew;
 mod report;
 
+use crate::credentials;
 use crate::exit::{Code, Exit};
 use crate::output::{Format, OURS, format_of, output_argument};
+use crate::settings::check_member_name;
 use crate::snapshots::bump_argument;
 use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgMatches, Command, value_parser};
@@ -93,6 +95,7 @@ pub(crate) fn command() -> Command {
         )
         .arg(bump_argument())
         .args(OURS.arguments())
+        .args(credentials::arguments())
         .arg(output_argument())
 }
 
@@ -135,6 +138,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     if paths.is_empty() {
         let what = "give the data directories that are left: hustings recover DATA-DIR...";
         return Err(Exit::with(Code::Usage, what));
+    }
+    if let Some(name) = matches.get_one::<String>("name") {
+        check_member_name(name).map_err(|why| Exit::with(Code::Usage, format!("--name {name:?}: {why}")))?;
     }
     // One that is given twice, or by a link to it, is one.
     let mut known = BTreeSet::new();

@@ -91,7 +91,7 @@ fn play_and_draw(recording: &Recording, is_drawn: bool) -> Result<(Replayed, Pic
     visit_identity(identity.trim(), Playing { recording, is_drawn })
 }
 
-/// Runs `hustings replay`.
+/// Runs `hustings replay`: plays recorded lives again, compares and judges them.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     // A value that reaches an impossible state panics, and that is an answer here.
     prove::keep_quiet_about_findings();
@@ -153,7 +153,7 @@ fn facts_in(lives: &[(Recording, Replayed)]) -> usize {
     lives.iter().map(|(_, replayed)| replayed.applied.len() + replayed.transitions.len()).sum()
 }
 
-/// What holds over all lives together, in words.
+/// The verdict on all lives together, in words.
 pub(crate) fn judgement_in_words(lives: &[(Recording, Replayed)], convictions: &[Conviction]) -> String {
     if convictions.is_empty() {
         let (lives, facts) = (lives.len(), facts_in(lives));
@@ -224,7 +224,7 @@ fn show(recording: &Recording, replayed: &Replayed, with_transitions: bool) {
     }
 }
 
-/// What came of it, for programs.
+/// The result of a replay, as JSON for programs.
 pub(crate) fn in_json(recording: &Recording, replayed: &Replayed) -> serde_json::Value {
     let life = &recording.life;
     let (end, detail) = end_of(recording, &replayed.end);

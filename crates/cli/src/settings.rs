@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-pub(crate) use plan::{Plan, founders_in};
+pub(crate) use plan::{Plan, check_member_name, founders_in};
 pub(crate) use resolve::OfProcess;
 use std::time::Duration;
 pub(crate) use table::with_settings;

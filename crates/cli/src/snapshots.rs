@@ -10,14 +10,15 @@
 //! revision comes twice, and a watcher that has seen later revisions than the snapshot's is told that they are compacted
 //! instead of waiting for them.
 //!
-//! What to read next: `hustings_server::snapshot` (the file), [`crate::serve`] (who a restored directory says it is).
+//! Read next: `hustings_server::snapshot` (the file), [`crate::serve`] (who a restored directory says it is).
 
 use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of, output_argument, table};
 use crate::serve::cluster_id_of;
 use crate::settings::{OfProcess, Settings, with_settings};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_console::files::target_of;
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::SnapshotContents;
 use hustings_core::{ApplyVersion, Lsn, Membership, NodeId, Promise, Record, StateMachine, Term};
@@ -55,7 +56,7 @@ pub(crate) fn raised(Term(term): Term, bump: u64) -> Term {
     Term(term + distance + doublings * (distance / u64::from(u64::BITS)).max(TERMS_APART_MIN))
 }
 
-/// The flag `--bump-revision`.
+/// The flag `--bump-revision`: how far a restored store's revision is raised.
 pub(crate) fn bump_argument() -> Arg {
     let bump = Arg::new("bump-revision").long("bump-revision").value_name("COUNT");
     bump.default_value(REVISIONS_BUMPED.to_string()).value_parser(value_parser!(u64)).help(
@@ -146,11 +147,12 @@ fn tell(snapshot: &Snapshot) {
 }
 
 fn restore(matches: &ArgMatches) -> Result<()> {
-    let settings = Settings::resolve(matches, &OfProcess)?;
-    for note in settings.check()? {
+    let is_wrong = |error: anyhow::Error| Exit::with(Code::Usage, format!("{error:#}"));
+    let settings = Settings::resolve(matches, &OfProcess).map_err(is_wrong)?;
+    for note in settings.check().map_err(is_wrong)? {
         crate::logging::say(format_args!("{note}"));
     }
-    let plan = settings.to_plan()?;
+    let plan = settings.to_plan().map_err(is_wrong)?;
     let founding = Membership::founded_by(plan.founders.iter().cloned());
     let found = founding.members.iter().find(|(_, member)| member.name == plan.member.name);
     let (me, listed) =
@@ -159,12 +161,13 @@ fn restore(matches: &ArgMatches) -> Result<()> {
     if matches.contains_id("initial-advertise-peer-urls")
         && advertised.iter().any(|url| !listed.peer_urls.contains(url))
     {
-        bail!(
+        let what = format!(
             "--initial-advertise-peer-urls {} is not what --initial-cluster says of {:?} ({}): give both the same",
             advertised.join(","),
             plan.member.name,
             listed.peer_urls.join(",")
         );
+        return Err(Exit::with(Code::Usage, what));
     }
     let mut snapshot = read(matches)?;
     let bump = *matches.get_one::<u64>("bump-revision").expect("it has a default");
@@ -289,6 +292,8 @@ pub(crate) fn write_whole<T>(
     write: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<T> {
     check_vacant(data_dir)?;
+    // A link stays a link: the directory that it names is made, on the disk where that is.
+    let data_dir = &target_of(data_dir).map_err(|why| anyhow!("{} {why}", data_dir.display()))?;
     let unfinished = beside(data_dir, suffix);
     check_vacant(&unfinished).with_context(|| format!("an earlier {called} was cut short: remove what it left"))?;
     let made = write(&unfinished).inspect_err(|_| {

@@ -96,6 +96,20 @@ async fn no_request_of_an_interrupted_run_waited_longer_than_the_run() {
     assert!(number(&report, "answered") + number(&report, "unsent") <= due, "{due} at most: {report}");
 }
 
+/// Goal: who grew tired of waiting for leases is told so, as with every other load. Method: leases of an hour, of which one is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_leases_that_an_interrupted_run_granted() {
+    let cluster = Cluster::start(program(), 1).await.expect("a node starts");
+    let url = &cluster.nodes[0].client;
+    let mut driver = Command::new(HUSTINGS);
+    let line = "bench lease expiry --leases 100 --ttl 3600";
+    let mut driver = Running::start(driver.args(line.split(' ')).args(["--endpoints", url]));
+    wait_for("a lease", async || (answers(url, "LeaseGrant") > 0).then_some(())).await.expect("it is granted");
+    driver.signal(Signal::INT);
+    // Nothing was answered yet: the code says so, where a signal would give none.
+    assert_eq!(driver.end(), Some(4), "{:?}", driver.seen);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_load_is_measured_on_a_real_cluster() {
     let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
@@ -161,10 +175,19 @@ async fn every_load_is_measured_on_a_real_cluster() {
     assert_eq!((&report["interrupted"], &report["errors"]), (&true.into(), &0.into()), "{report}");
     assert_eq!(report["setting"]["endpoints"].as_array().map(Vec::len), Some(2), "{report}");
     assert!(number(&report, "seconds") < 100.0 && number(&report, "answered") > 50.0, "{report}");
-    // And nobody measures what is not there.
+    // A target that is lost ends with what it had answered, and says so.
+    let before = ranges(&cluster.nodes[leader].client);
+    let line = "bench get --serializable --seconds 5 --warm-up 0s --keys 10 --timeout 500ms -o json";
+    let mut driver = Running::start(Command::new(HUSTINGS).args(line.split(' ')).args(["--endpoints", &endpoints]));
+    let asked = || ranges(&cluster.nodes[leader].client) > before + 100;
+    wait_for("the driver to measure", async || asked().then_some(())).await.expect("it does");
     for position in 0..3 {
         cluster.kill(position);
     }
+    let report: Value = serde_json::from_str(&driver.line_with("apiVersion")).expect("JSON");
+    assert!(number(&report, "answered") > 0.0 && number(&report, "errors") > 0.0, "{report}");
+    assert_eq!(driver.end(), Some(4), "nobody answered at the end");
+    // And nobody measures what is not there.
     let ended = hustings(&["bench", "put", "--endpoints", &endpoints]);
     assert_eq!(ended.code, Some(4), "{ended:?}");
 }

@@ -3,7 +3,11 @@
 
 #[path = "elections/library.rs"]
 mod library;
+#[path = "elections/page.rs"]
+mod page;
 mod support;
+#[path = "elections/telling.rs"]
+mod telling;
 
 use hustings_election::{Change, Election, Leadership, Named, Office, Wish};
 use hustings_testbed::{Cable, Cluster, Program};

@@ -367,6 +367,38 @@ fn the_trails_begin_in_the_server_and_name_the_file_of_each_function() {
     assert_eq!(seen, 2, "the trails of a write and of an election");
 }
 
+/// The files in which a path of modules may stand: `core::replica::gate` is `crates/core/src/replica/gate.rs`.
+fn places(path: &str) -> [PathBuf; 2] {
+    let (package, modules) = path.split_once("::").unwrap_or((path, "lib"));
+    let module = root().join("crates").join(package).join("src").join(modules.replace("::", "/"));
+    [module.with_extension("rs"), module.join("mod.rs")]
+}
+
+/// Goal: who follows a path of the map arrives. Method: each path of modules and each file that the pages at the root name is there.
+#[test]
+fn the_pages_at_the_root_name_modules_and_files_that_exist() {
+    let is_path = |word: &str| word.chars().all(|letter| letter.is_ascii_lowercase() || "_:".contains(letter));
+    let mut seen = 0;
+    for page in ["ARCHITECTURE.md", "GLOSSARY.md", "CONTRIBUTING.md", "SECURITY.md"] {
+        let text = std::fs::read_to_string(root().join(page)).expect("the page");
+        for word in text.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2)) {
+            let is_there = if !word.contains(['*', ' ']) && (word.starts_with("crates/") || word.starts_with("docs/")) {
+                root().join(word).exists()
+            } else if word.contains("::") && is_path(word) {
+                places(word).iter().any(|place| place.exists())
+            } else {
+                continue;
+            };
+            assert!(is_there, "{page} names `{word}`, and it is not there");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "only {seen} names were looked for");
+    let known = ["core::replica::gate", "server::services", "core"];
+    assert!(known.iter().all(|path| places(path).iter().any(|place| place.exists())));
+    assert!(places("core::replica::sessions").iter().all(|place| !place.exists()));
+}
+
 /// The tables of files in the pages of protocols.
 #[test]
 fn the_pages_of_the_protocols_name_files_that_exist() {

@@ -6,7 +6,7 @@ use hustings_api::Client;
 use hustings_api::etcdserverpb::{RangeRequest, WatchCreateRequest, WatchRequest, watch_request::RequestUnion};
 use hustings_api::v3lockpb::LockRequest;
 use hustings_testbed::{Cluster, get, put};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -39,6 +39,62 @@ fn saving_touches_no_file_but_its_own() {
         assert_eq!(said.code, Some(2), "{}", said.stderr);
         assert!(said.stderr.contains("is no file"), "{}", said.stderr);
     }
+}
+
+/// Goal: a link stays a link, whether what it names is there or not; and what is no file of its own is never replaced, also where
+/// standard output is a file. Method: one saves through links, to an open file by a link as `/dev/stdout` is one, to `-`; and restores
+/// into a link to an empty directory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_are_followed_and_open_files_are_refused() {
+    let cluster = Cluster::start(program(), 1).await.expect("a node starts");
+    let directory = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    let is_link = |name: &str| std::fs::symlink_metadata(at(name)).expect("it is there").is_symlink();
+    std::fs::create_dir_all(at("big/data")).expect("it can be made");
+    symlink("big/monday.snap", at("latest")).expect("a link");
+    for _ in 0..2 {
+        let said = hustings(&[
+            "snapshot",
+            "save",
+            "--endpoints",
+            &cluster.nodes[0].client,
+            at("latest").to_str().expect("text"),
+        ]);
+        said.ok();
+        assert!(is_link("latest") && at("big/monday.snap").is_file());
+    }
+    symlink("/proc/self/fd/1", at("stdout")).expect("a link");
+    for (name, why) in [(at("stdout"), "names an open file"), ("-".into(), "not written to standard output")] {
+        let out = std::fs::File::create(at("out")).expect("a file");
+        let ended = Command::new(HUSTINGS)
+            .args(["snapshot", "save", "--endpoints", &cluster.nodes[0].client])
+            .arg(&name)
+            .current_dir(&directory)
+            .stdout(out)
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(2), "{said}");
+        assert!(said.contains(why) && said.contains("give the path of a file"), "{said}");
+        assert!(is_link("stdout") && !at("-").exists());
+    }
+    symlink("big/data", at("data")).expect("a link");
+    let member = [
+        "--name",
+        "n1",
+        "--initial-cluster",
+        "n1=http://127.0.0.1:1",
+        "--initial-advertise-peer-urls",
+        "http://127.0.0.1:1",
+    ];
+    run(Command::new(HUSTINGS)
+        .args(["snapshot", "restore"])
+        .arg(at("latest"))
+        .args(member)
+        .arg("--data-dir")
+        .arg(at("data")))
+    .ok();
+    assert!(is_link("data") && at("big/data").read_dir().expect("it is there").count() > 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,6 +234,38 @@ async fn what_cannot_be_restored_is_refused_and_leaves_nothing_behind() {
     assert!(said.failed().contains("\"n1\", is not among them"));
     let left: Vec<_> = std::fs::read_dir(new.directory()).expect("it is there").collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// Goal: what a member cannot start without is damage to whoever looks, too. Method: the snapshot behind which the log begins is taken
+/// away, then `meta`; each is looked at, started, and put back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inspect_and_serve_agree_on_what_must_be_there() {
+    let mut cluster = Cluster::start(program().with(&["--snapshot-count", "10"]), 1).await.expect("a node starts");
+    let client = Client::connect(&cluster.endpoints()).await.expect("it answers");
+    for number in 0..50 {
+        put(&client, "inspected", &number.to_string()).await.expect("it is written");
+    }
+    cluster.terminate(0).expect("it ends");
+    let directory = cluster.nodes[0].data_dir.clone();
+    let text = directory.to_str().expect("paths here are text");
+    let said: serde_json::Value = serde_json::from_str(&hustings(&["inspect", "-o", "json", text]).ok()).expect("JSON");
+    // A newer one may stand there that the log does not know of yet.
+    let mut snapshots = said["snapshots"].as_array().into_iter().flatten();
+    let needed = snapshots.find(|one| one["lsn"] == said["recovered"]["snapshot"]).expect("the log begins behind one");
+    let needed = Path::new(needed["file"].as_str().expect("text")).file_name().expect("a file").to_os_string();
+    for name in [needed.to_str().expect("text"), "meta"] {
+        let (there, away) = (directory.join(name), directory.with_extension("away"));
+        std::fs::rename(&there, &away).expect("it can be taken away");
+        let ended = hustings(&["inspect", text]);
+        assert_eq!(ended.code, Some(1), "{name}: {ended:?}");
+        assert!(ended.stdout.contains("DAMAGE") && ended.stdout.contains(name), "{name}: {ended:?}");
+        cluster.start_node(0).expect("it starts");
+        assert_eq!(cluster.wait_for_end(0).expect("it ends"), Some(1), "{name}: it is not served without");
+        std::fs::rename(&away, &there).expect("it can be put back");
+    }
+    hustings(&["inspect", text]).ok();
+    cluster.start_node(0).expect("it starts");
+    cluster.wait_until_serving(0).await.expect("nothing was lost");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,7 @@ mod beside_etcd;
 mod coming_from_etcd;
 mod copies;
 mod descriptors;
+mod endings;
 mod etcdctl;
 mod gateway;
 mod large_values;

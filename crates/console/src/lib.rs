@@ -1,9 +1,10 @@
 //! The parts that the commands of `hustings` share on a terminal: exit codes ([`exit`]), output to a reader that may
-//! have gone ([`println!`], [`print!`], [`say`]), and who used this machine meanwhile ([`usage`]).
+//! have gone ([`println!`], [`print!`], [`say`]), the file that a path means ([`files`]), and who used this machine meanwhile ([`usage`]).
 //!
 //! Below all crates of commands, so that each of them can be compiled by itself.
 
 pub mod exit;
+pub mod files;
 pub mod usage;
 
 use std::io::Write;

@@ -56,6 +56,11 @@ impl Usage {
         }
     }
 
+    /// Whether a server was measured: one that runs on this machine, in a difference from its beginning to its end.
+    pub fn has_servers(&self) -> bool {
+        !self.servers.is_empty()
+    }
+
     /// Processor time of all measured servers on this machine.
     pub fn servers(&self) -> Duration {
         self.servers.values().sum()

@@ -13,7 +13,7 @@ pub use tls::{Security, StoreTls};
 pub enum Scheme {
     /// A cluster of Hustings.
     Hustings,
-    /// An etcd cluster.
+    /// A cluster of etcd, or of another server that speaks its API.
     Etcd,
     /// HashiCorp's Consul, by its agents.
     #[cfg(feature = "consul")]
@@ -116,6 +116,13 @@ pub struct BadAddress {
 }
 
 impl StoreAddress {
+    /// The address as it can be given again, without a password and without the files of TLS.
+    pub(crate) fn url(&self) -> String {
+        let user = self.user.as_ref().map(|(name, _)| format!("{name}@")).unwrap_or_default();
+        let place = self.place.as_ref().map(|place| format!("/{place}")).unwrap_or_default();
+        format!("{}://{user}{}{place}", self.scheme, self.endpoints.join(","))
+    }
+
     /// The member that this process itself is.
     pub(crate) fn inside(way: Inside) -> StoreAddress {
         let (user, place, security) = (None, None, Security::Unsaid);

@@ -1,4 +1,4 @@
-//! What an application says of its own health, and how long its candidate stands back: [`Condition`].
+//! An application's own report of its health, and how long its candidate stands back: [`Condition`].
 
 use crate::clock::{boot_micros, micros, sleep_until};
 use crate::engine::Order;

@@ -116,19 +116,39 @@ impl Engine {
     }
 }
 
-/// The highest token that this process has seen in each election of a store for which it stands no more.
-#[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<BTreeMap<String, Token>>);
+/// What this process knows of each election of a store, also of those for which it stands no more.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// The store as `--store` names it, without a password.
+    store: Arc<str>,
+    /// The highest token that was seen.
+    highest: Mutex<BTreeMap<String, Token>>,
+    /// The last tenure of this process that the store gave no chance to leave a note, and why it ended.
+    ended: Mutex<BTreeMap<String, (Token, String)>>,
+}
 
 impl Seen {
+    pub(crate) fn at(store: String) -> Seen {
+        Seen { store: store.into(), highest: Mutex::default(), ended: Mutex::default() }
+    }
+
     fn in_election(&self, name: &str) -> Option<Token> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+        self.highest.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 
     fn note(&self, election: String, token: Token) {
-        let mut tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = tokens.entry(election).or_insert(token);
         *seen = token.max(*seen);
+    }
+
+    fn last_end(&self, name: &str) -> Option<(Token, String)> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    fn note_end(&self, election: &str, token: Token, loss: &Loss) {
+        let end = (token, loss.to_string());
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(election.to_owned(), end);
     }
 }
 
@@ -143,6 +163,8 @@ struct Runner {
     on_left: Vec<oneshot::Sender<()>>,
     watchers: Vec<mpsc::UnboundedSender<Change>>,
     election: String,
+    /// The store as `--store` names it, without a password.
+    store: Arc<str>,
     ticker: Ticker,
     presence: Presence,
     renewals: Arc<RenewalCounters>,
@@ -355,6 +377,7 @@ impl Host {
             priority: named.priority,
             value: named.value,
             patience: timing.patience(),
+            last_end: self.seen.last_end(&election),
             turns: self.turns.clone(),
             line,
         });
@@ -369,6 +392,7 @@ impl Host {
             on_left,
             watchers,
             election,
+            store: self.seen.store.clone(),
             ticker,
             presence,
             renewals,
@@ -444,7 +468,13 @@ impl Host {
                     runner.book.set_timer(name, when, boot_micros(), |most| rand::random_range(0..=most));
                 }
                 Effect::CancelTimer(name) => runner.book.cancel_timer(name),
-                Effect::Announce(change) => runner.announce(change),
+                Effect::Announce(change) => {
+                    // Of any other end a note is left, or somebody else took over.
+                    if let Change::Ends(token, loss @ (Loss::Silence | Loss::Gone)) = &change {
+                        self.seen.note_end(&runner.election, *token, loss);
+                    }
+                    runner.announce(change);
+                }
             }
         }
         if self.runners.get(&key).is_some_and(|runner| runner.candidate.has_left()) {
@@ -526,7 +556,9 @@ impl Runner {
             Change::Ends(_, Loss::StoodDown(_)) | Change::Waits | Change::Elected(_) | Change::Leaves => {
                 tracing::debug!(election = %self.election, %id, "{change}");
             }
-            Change::TokenFell { .. } => tracing::error!(election = %self.election, %id, "{change}"),
+            Change::TokenFell { .. } => tracing::error!(
+                election = %self.election, %id, "{change}: hustings elect {} --raise --store {}", self.election, self.store
+            ),
             _ => tracing::info!(election = %self.election, %id, "{change}"),
         }
         self.watchers.retain(|watcher| watcher.send(change.clone()).is_ok());

@@ -23,7 +23,7 @@
 //! store gives the election to somebody else, as long as clocks run at rates within 1 %. Only a token can catch what a
 //! paused process does between asking and acting: see `docs/leadership.md`.
 //!
-//! What to read next: [`Leadership`], then `engine` (who drives the candidate), then `stores`.
+//! Read next: [`Leadership`], then `engine` (who drives the candidate), then `stores`.
 
 mod address;
 mod clock;

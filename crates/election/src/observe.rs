@@ -49,6 +49,9 @@ pub enum StoreError {
     /// The store does not admit the user, or shows it nothing; in words that name the remedy.
     #[error("{0}")]
     Denied(String),
+    /// The candidate that shall lead next does not wait; in words that name those that do.
+    #[error("{0}")]
+    NotWaiting(String),
 }
 
 impl StoreError {
@@ -81,11 +84,31 @@ impl Election {
         self.reader().history().await.map_err(|error| error.at(&self.store().endpoints))
     }
 
+    /// Checks that a candidate waits, where the store shows who does: at Hustings, etcd and ZooKeeper. At the others candidates that wait
+    /// write nothing, and any name will do.
+    ///
+    /// # Errors
+    /// [`StoreError::NotWaiting`]; no answer.
+    pub async fn check_waits(&self, id: &str) -> Result<(), StoreError> {
+        let waiting = self.reader().waiting().await.map_err(|error| error.at(&self.store().endpoints))?;
+        match waiting {
+            Some(ids) if !ids.iter().any(|one| one == id) => {
+                let who =
+                    if ids.is_empty() { "nobody does".to_owned() } else { format!("there are {}", ids.join(", ")) };
+                Err(StoreError::NotWaiting(format!("{id:?} does not wait for {}: {who}", self.name())))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Tells the leader, or the store, what an operator wants; gives what came of it.
     ///
     /// # Errors
-    /// No answer; nobody leads.
+    /// No answer; nobody leads; the candidate that is named does not wait.
     pub async fn wish(&self, wish: &Wish) -> Result<String, StoreError> {
+        if let Wish::StepDown { to: Some(heir), .. } = wish {
+            self.check_waits(heir).await?;
+        }
         self.reader().act(wish).await.map_err(|error| error.at(&self.store().endpoints))
     }
 }

@@ -184,7 +184,12 @@ impl Election {
             return Ok(engine);
         }
         let store = stores::open(&self.store, self.ttl, self.is_tethered);
-        let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner).entry(self.store.clone()).or_default().clone();
+        let seen = SEEN
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(self.store.clone())
+            .or_insert_with(|| Arc::new(Seen::at(self.store.url())))
+            .clone();
         let engine = Arc::new(Engine::start(store, self.ttl, seen)?);
         engines.retain(|_, engine| engine.strong_count() > 0);
         engines.insert(key, Arc::downgrade(&engine));
@@ -325,7 +330,7 @@ impl Office {
         self.ticker.clone()
     }
 
-    /// What became of the renewals of its lease until now, in all its campaigns and tenures.
+    /// Counts of the renewals of its lease until now, in all its campaigns and tenures.
     pub fn renewals(&self) -> Renewals {
         self.renewals.now()
     }

@@ -1,4 +1,4 @@
-//! What became of the renewals of a candidate's lease, for its metrics: [`Renewals`].
+//! Counts of the renewals of a candidate's lease by their end, for its metrics: [`Renewals`].
 
 use hustings_lease::Answer;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -125,6 +125,8 @@ pub(crate) struct Sitter {
     pub(crate) value: String,
     /// Time that a request may stay without an answer before its outcome is unknown.
     pub(crate) patience: Duration,
+    /// The last tenure of this process in the election that the store gave no chance to leave a note, and why it ended.
+    pub(crate) last_end: Option<(Token, String)>,
     /// Shared by all candidates of the process.
     pub(crate) turns: Turns,
     pub(crate) line: Line,
@@ -174,6 +176,8 @@ pub(crate) trait Reader: Send {
     fn next(&mut self) -> Later<'_, Result<Option<Leader>, StoreError>>;
     /// The history as winners wrote it.
     fn history(&mut self) -> Later<'_, Result<History, StoreError>>;
+    /// The candidates of ours that wait behind the leader, in their order; `None` where the store does not show them.
+    fn waiting(&mut self) -> Later<'_, Result<Option<Vec<String>>, StoreError>>;
     /// Writes a wish where the leader sees it; or raises the generation. Gives what came of it.
     fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>>;
 }

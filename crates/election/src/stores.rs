@@ -11,7 +11,6 @@ pub(crate) mod mood;
 pub(crate) mod postgres;
 #[cfg(any(feature = "postgres", feature = "kubernetes"))]
 pub(crate) mod record;
-#[cfg(any(feature = "consul", feature = "zookeeper"))]
 pub(crate) mod refusal;
 pub(crate) mod shared_lease;
 pub(crate) mod written;

@@ -13,7 +13,7 @@
 //! are gone; in a PID namespace ([`run_cell`]) the kernel ends it with the warden. Without either, the sidecar inherits what a killed
 //! warden leaves behind ([`adopt_orphans`]), whatever group or session it is in, and ends it.
 //!
-//! What it cannot do: when all of them are frozen together (a virtual machine, a freezer), COMMAND may run on thawing until the
+//! One window stays open: when all of them are frozen together (a virtual machine, a freezer), COMMAND may run on thawing until the
 //! timer of one of them does. Only the token closes that window.
 
 mod cage;
@@ -42,7 +42,7 @@ pub const EXIT_SUPERVISOR: u8 = 125;
 /// A message of the sidecar to the warden, a line of JSON each.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Say {
-    /// Run this command.
+    /// Start this command; it is said once.
     Start(Box<Start>),
     /// The belief lasts longer: new moments of boot time.
     Times(Times),
@@ -120,7 +120,7 @@ pub enum Tell {
     },
     /// COMMAND could not be started.
     Failed {
-        /// Reason in words.
+        /// The system's reason, in words.
         why: String,
     },
 }

@@ -249,7 +249,7 @@ async fn garbage_is_told_and_raising_the_generation_heals_it(zookeeper: &Zookeep
     let office = candidate(&url, TTL, "a");
     let waiting = tokio::spawn(async move { campaign(&office).await });
     let said = log::says(&["nobody can be elected", "/garbage.generation holds no number"]).await;
-    assert!(said.contains("hustings elect --raise"), "{said}");
+    assert!(said.contains("hustings elect garbage --raise"), "{said}");
     assert!(!waiting.is_finished(), "it leads beside a generation that nobody can read");
     let election = Election::open(&url).expect("the URL is right");
     in_time("an answer", election.wish(&Wish::Raise)).await.expect("it is raised");

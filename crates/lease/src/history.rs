@@ -1,7 +1,8 @@
 //! Past tenures and how each ended: [`History`], bounded, as text that any store can hold.
 //!
 //! A winner writes its own name and token, and the end of its predecessor: the note that it left, or the time since
-//! anybody heard of it. So "why did the leader change last night" has an answer after the leader is gone.
+//! anybody heard of it. So "why did the leader change last night" has an answer after the leader is gone. The note of the last
+//! leader says how its own tenure ended before anybody has won since.
 
 use crate::store::{CandidateId, Note};
 use crate::token::Token;
@@ -13,6 +14,8 @@ use std::time::Duration;
 pub const KEPT: usize = 32;
 /// The end of the year 9999, seconds since 1970: what comes later is no time that anybody can show.
 const LATEST: u64 = 253_402_300_799;
+/// A silence below this is none: its winner came when the tenure before was over, and has not waited for it.
+const SHORTEST: Duration = Duration::from_millis(50);
 /// The longest name or reason that is kept, in characters.
 const LONGEST: usize = 200;
 
@@ -32,6 +35,7 @@ impl fmt::Display for End {
         match self {
             End::First => write!(f, "first known"),
             End::Noted(because) => because.fmt(f),
+            End::Silent(time) if *time < SHORTEST => write!(f, "left no note"),
             End::Silent(time) => write!(f, "silent for {:.1} s", time.as_secs_f64()),
         }
     }
@@ -40,7 +44,7 @@ impl fmt::Display for End {
 /// A tenure, with the end of the one before it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Tenure {
-    /// Its fencing token.
+    /// Fencing token of the tenure; higher than that of every tenure before.
     pub token: Token,
     /// The candidate that led.
     pub who: CandidateId,
@@ -54,15 +58,20 @@ pub struct Tenure {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct History {
     tenures: VecDeque<Tenure>,
+    /// The note of the last tenure, where it has left one: it is not written here, but beside.
+    last_note: Option<String>,
 }
 
 impl History {
-    /// A winner writes itself down. A token that is there already changes nothing, so a repeated write is harmless.
+    /// A winner writes itself down. A token that is there already changes nothing, so a repeated write is harmless. A note of
+    /// an earlier tenure than the last one says nothing: it stays in its place when nobody leaves another.
     pub fn on_won(&mut self, token: Token, who: CandidateId, note: Option<&Note>, silence: Duration) {
         if self.tenures.iter().any(|tenure| tenure.token == token) {
             return;
         }
-        let before = match note {
+        let last = self.tenures.back().map_or(Token::default(), |last| last.token);
+        let is_before = last..token;
+        let before = match note.filter(|note| is_before.contains(&note.token)) {
             Some(note) => End::Noted(note.because.clone()),
             None if self.tenures.is_empty() => End::First,
             None => End::Silent(silence),
@@ -80,6 +89,19 @@ impl History {
         }
     }
 
+    /// Takes in the note that stands beside the history: it counts if it is that of the last tenure.
+    #[must_use]
+    pub fn with_note(mut self, note: Option<&Note>) -> History {
+        let last = self.tenures.back().map(|last| last.token);
+        self.last_note = note.filter(|note| last == Some(note.token)).map(|note| note.because.clone());
+        self
+    }
+
+    /// The end of the last tenure, as it has noted it itself; `None` while it lasts, and where it left no note.
+    pub fn last_note(&self) -> Option<&str> {
+        self.last_note.as_deref()
+    }
+
     /// The tenures, oldest first.
     pub fn tenures(&self) -> impl DoubleEndedIterator<Item = &Tenure> {
         self.tenures.iter()
@@ -91,7 +113,7 @@ impl History {
         while tenures.len() > KEPT {
             tenures.pop_front();
         }
-        History { tenures }
+        History { tenures, last_note: None }
     }
 }
 
@@ -159,6 +181,23 @@ mod tests {
         let ends: Vec<String> = history.tenures().map(|tenure| tenure.before.to_string()).collect();
         assert_eq!(ends, ["first known", "leaving: deploy", "silent for 9.8 s"]);
         assert_eq!(History::parse(&history.to_string()), history);
+    }
+
+    /// Goal: a reason is told of the tenure that it is about, and of no later one. Method: the note of the first stays where it is
+    /// while the second and the third end without one; a winner that has not waited says nothing of a silence.
+    #[test]
+    fn a_note_counts_only_for_its_own_tenure() {
+        let mut history = History::default();
+        let asked = Note { token: Token::new(1), because: "asked".into(), heir: None, has_stopped: true };
+        for (number, silent_millis) in [(1, 0), (2, 0), (3, 9_800), (4, 0)] {
+            let (token, who) = (Token::new(number), CandidateId::named("a"));
+            history.on_won(token, who, Some(&asked), Duration::from_millis(silent_millis));
+        }
+        let ends: Vec<String> = history.tenures().skip(1).map(|tenure| tenure.before.to_string()).collect();
+        assert_eq!(ends, ["asked", "silent for 9.8 s", "left no note"]);
+        assert_eq!(history.clone().with_note(Some(&asked)).last_note(), None, "it is not the last one's");
+        let left = Note { token: Token::new(4), because: "leaving: told to stop".into(), ..asked };
+        assert_eq!(history.with_note(Some(&left)).last_note(), Some("leaving: told to stop"));
     }
 
     #[test]

@@ -8,9 +8,9 @@
 //! Source: "Leader and Followers" (patterns of distributed systems), small clusters that elect through a store;
 //! `docs/leadership.md`.
 //!
-//! What it deliberately does not have: drivers of real stores, a guard, a supervisor. Those wait for sockets and clocks.
+//! It deliberately has no drivers of real stores, no guard and no supervisor: those wait for sockets and clocks.
 //!
-//! What to read next: [`token`], [`timing`], [`store`] (what is asked and what may be answered), [`candidate`] (the
+//! Read next: [`token`], [`timing`], [`store`] (what is asked and what may be answered), [`candidate`] (the
 //! rules), [`schedule`], [`gate`], [`history`]; [`store_model`] for tests of hosts; [`published`] for comparison,
 //! [`stories`] for why, and [`laboratory`] for proofs that the judge convicts.
 

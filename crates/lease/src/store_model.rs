@@ -37,7 +37,7 @@ pub struct Command {
     pub token: Option<Token>,
     /// The connection over which it came; a command over a broken one does not happen.
     pub connection: u32,
-    /// The request itself.
+    /// The request that the candidate's driver sent.
     pub request: Request,
 }
 

@@ -55,7 +55,7 @@ struct Checking<'a> {
     report: Option<PathBuf>,
 }
 
-/// Runs `hustings check`.
+/// Runs `hustings check`: looks at everything that can happen to a small cluster.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let subject = subject_of(matches)?;

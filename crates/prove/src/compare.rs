@@ -237,7 +237,7 @@ fn storms_in(directory: &Path, wanted: &str) -> Result<Vec<(String, Script)>> {
     Ok(storms)
 }
 
-/// Runs `hustings compare`.
+/// Runs `hustings compare`: the same storms and seeds for several protocols.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let number = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or(1).max(1);

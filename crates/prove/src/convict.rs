@@ -363,7 +363,7 @@ fn tell_by_property(matches: &ArgMatches, subject: &Subject, bounds: &Bounds) ->
     }
 }
 
-/// Runs `hustings convict`.
+/// Runs `hustings convict`: how soon each planted defect is found.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let subject = subject_of(matches)?;

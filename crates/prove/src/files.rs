@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use hustings_console::exit::{Code, Exit};
+use hustings_console::files::target_of;
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -37,7 +38,9 @@ pub(crate) fn check_file(flag: &str, path: &Path) -> Result<()> {
     if is_special(path) {
         return probe_special(path).map_err(|error| refused(error.to_string()));
     }
-    let probe = temporary(path);
+    // An open file, such as the standard output, can be written to as it is.
+    let Ok(path) = target_of(path) else { return Ok(()) };
+    let probe = temporary(&path);
     File::create(&probe).map_err(|error| refused(error.to_string()))?;
     std::fs::remove_file(&probe).map_err(|error| refused(error.to_string()))
 }
@@ -71,11 +74,10 @@ pub(crate) fn check_directory(flag: &str, path: &Path) -> Result<()> {
 /// It cannot be written; what stood there before stands there still.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     let write = || {
-        // A link stays a link: the file that it names is replaced.
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        if is_special(&path) {
-            return std::fs::write(&path, text);
-        }
+        // A link stays a link: the file that it names is replaced. What is no file is written to, and so is an open one.
+        let Some(path) = target_of(path).ok().filter(|path| !is_special(path)) else {
+            return OpenOptions::new().append(true).open(path)?.write_all(text.as_bytes());
+        };
         let partial = temporary(&path);
         let written = std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, &path));
         if written.is_err() {
@@ -108,6 +110,14 @@ mod tests {
         write(&file, "wait 1s\n").expect("it is replaced");
         assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "wait 1s\n");
         assert_eq!(std::fs::read_dir(&folder).expect("it is there").count(), 1, "nothing else is left");
+        std::os::unix::fs::symlink("one/target", folder.join("link")).expect("a link");
+        assert!(
+            refused(check_file("script", &folder.join("link"))).starts_with("--script "),
+            "its target has no folder"
+        );
+        check_directory("corpus", &folder.join("one")).expect("it is made");
+        write(&folder.join("link"), "behind a link\n").expect("it is written");
+        assert_eq!(std::fs::read_to_string(folder.join("one/target")).expect("it is there"), "behind a link\n");
         assert!(refused(check_directory("corpus", &file)).starts_with("--corpus "));
         check_directory("corpus", &folder.join("one/two")).expect("it is made");
         std::fs::remove_dir_all(&folder).expect("it is ours");

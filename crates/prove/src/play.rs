@@ -40,7 +40,7 @@ pub fn command() -> Command {
     .arg(Arg::new("messages").long("messages").action(ArgAction::SetTrue).help("Show every message"))
 }
 
-/// Runs `hustings play`.
+/// Runs `hustings play`: plays scripts and storms, and judges them.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let subject = subject_of(matches)?;
@@ -290,7 +290,7 @@ fn compare(golden: &Path, transcript: &str, is_update: bool) -> Result<()> {
     Err(Exit::with(Code::Failed, text))
 }
 
-/// What is said of a directory without storms.
+/// The refusal of a directory without storms.
 pub(crate) fn no_storms(directory: &Path) -> String {
     format!("there is no storm in {}: a storm is a folder there with a file storm.txt", directory.display())
 }

@@ -77,7 +77,7 @@ impl Visit for Asking {
     }
 }
 
-/// Runs `hustings regions`.
+/// Runs `hustings regions`: a cluster whose members stand on five continents.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let names = super::protocols_of(matches);

@@ -120,7 +120,7 @@ struct Guided {
     corpus: Option<PathBuf>,
 }
 
-/// Runs `hustings simulate`.
+/// Runs `hustings simulate`: random faults from seeds, judged at every step.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let subject = subject_of(matches)?;

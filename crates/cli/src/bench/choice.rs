@@ -151,7 +151,7 @@ fn pick<T: Copy>(shares: &[(T, u32)], dice: &mut StdRng) -> T {
 /// The probability of each key.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Popularity {
-    /// All keys alike.
+    /// Every key is as likely as any other.
     Uniform,
     /// The key of rank k with a weight of 1/k^theta; the lowest key is the most popular.
     Zipf { theta: f64 },

@@ -5,7 +5,7 @@ use super::load::{Reporting, Run, bar, failure};
 use super::recorder::{Failure, Recorder, Standing, Timing};
 use super::settings::Settings;
 use crate::credentials::asked;
-use crate::output::from_status;
+use crate::output::{from_broken, from_status};
 use anyhow::{Context, Result, bail};
 use futures::future::try_join_all;
 use hustings_api::client::prefix_end;
@@ -68,6 +68,7 @@ pub(super) async fn expiry(
         bail!("the watch of the leases' keys is refused");
     }
     let before = Usage::now(told.servers);
+    let mut interrupted = std::pin::pin!(run.heed_interrupts());
     let next = Arc::new(AtomicU64::new(0));
     let granting = (0..settings.clients).zip(channels.iter().cycle()).map(async |(_, channel)| {
         let (mut lease, mut kv) = (LeaseClient::new(channel.clone()), KvClient::new(channel.clone()));
@@ -87,7 +88,10 @@ pub(super) async fn expiry(
             granted.push((number, sent + Duration::from_secs(u64::try_from(answer.ttl).unwrap_or(0))));
         }
     });
-    let granted: Vec<_> = try_join_all(granting).await.map_err(|status| from_status(&status))?;
+    let granted: Vec<_> = tokio::select! {
+        granted = try_join_all(granting) => granted.map_err(|status| from_status(&status))?,
+        () = &mut interrupted => return Ok((run.recorded(), Usage::now(told.servers).since(&before))),
+    };
     let mut due = vec![Duration::ZERO; usize::try_from(leases).context("so many leases do not fit")?];
     for (number, at) in granted.into_iter().flatten() {
         due[usize::try_from(number)?] = at;
@@ -95,12 +99,20 @@ pub(super) async fn expiry(
     let last_due = due.iter().max().copied().unwrap_or_default();
     let bar = bar(leases, "{bar:30} {pos} of {len} leases have expired", told.is_quiet);
     let mut gone = 0;
+    let mut is_interrupted = false;
     while gone < leases {
-        let message = tokio::time::timeout_at(run.instant(last_due + settings.timeout), events.message()).await;
+        let message = tokio::time::timeout_at(run.instant(last_due + settings.timeout), events.message());
+        let message = tokio::select! {
+            message = message => message,
+            () = &mut interrupted => {
+                is_interrupted = true;
+                break;
+            }
+        };
         let answer = match message {
             Ok(Ok(Some(answer))) => answer,
             Ok(Ok(None)) => bail!("the watch stream ended while leases expired"),
-            Ok(Err(status)) => return Err(from_status(&status)),
+            Ok(Err(status)) => return Err(from_broken(&status)),
             Err(_) => break,
         };
         let done = run.now();
@@ -124,7 +136,7 @@ pub(super) async fn expiry(
     }
     bar.finish_and_clear();
     drop(requests);
-    if gone < leases {
+    if gone < leases && !is_interrupted {
         let Failure { status, .. } = failure(Status::deadline_exceeded(format!(
             "{} of {leases} leases had not expired {:?} after their time",
             leases - gone,

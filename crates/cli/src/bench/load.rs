@@ -30,6 +30,8 @@ pub(super) struct Run {
     recorders: Vec<Mutex<Recorder>>,
     answered: AtomicU64,
     failed: AtomicU64,
+    /// Requests since the last answer that nobody answered.
+    unanswered: AtomicU64,
     is_interrupted: AtomicBool,
 }
 
@@ -52,6 +54,7 @@ impl Run {
             recorders,
             answered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
             is_interrupted: AtomicBool::new(false),
         })
     }
@@ -76,7 +79,7 @@ impl Run {
     }
 
     /// Ends the run at Ctrl-C.
-    async fn heed_interrupts(&self) {
+    pub(super) async fn heed_interrupts(&self) {
         match tokio::signal::ctrl_c().await {
             Ok(()) => self.interrupt(),
             // Ctrl-C does then what it does in any program.
@@ -246,7 +249,10 @@ pub(super) async fn drive(
     let _ = telling.await;
     let _ = pacer.join();
     let (taken, issued) = (tickets.next.load(Ordering::Acquire), tickets.issued.load(Ordering::Acquire));
+    // Each client has asked in vain since anybody had an answer.
+    let is_unanswered = run.unanswered.load(Ordering::Relaxed) >= settings.clients.max(1) && !run.is_interrupted();
     run.record(0, |recorder| {
+        recorder.is_unanswered = is_unanswered;
         for number in taken..issued {
             recorder.unsent(settings.pace.due(number).unwrap_or_default());
         }
@@ -269,10 +275,14 @@ async fn one_client(client: usize, mut asker: Asker, run: Arc<Run>, tickets: Arc
         match answer {
             Ok(operation) => {
                 run.answered.fetch_add(1, Ordering::Relaxed);
+                run.unanswered.store(0, Ordering::Relaxed);
                 run.record(client, |recorder| recorder.answered(operation, timing, standing));
             }
             Err(failure) => {
                 run.failed.fetch_add(1, Ordering::Relaxed);
+                if failure.is_silence() {
+                    run.unanswered.fetch_add(1, Ordering::Relaxed);
+                }
                 run.record(client, |recorder| recorder.failed(timing, failure));
                 if tickets.pace == Pace::Closed {
                     tokio::time::sleep(PAUSE).await;

@@ -83,7 +83,10 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
         Format::Json => println!("{}", report.as_json()),
         Format::Table => println!("{}", report.in_words()),
     }
-    Ok(())
+    match recorder.is_unanswered {
+        true => Err(unavailable("nobody answered any more at the end: the figures are of what was answered before")),
+        false => Ok(()),
+    }
 }
 
 /// Connections, in turn to each endpoint that answers. The others are named and left out: the load goes to those that remain, as it would
@@ -118,7 +121,15 @@ async fn connected(settings: &mut Settings, options: &Options) -> Result<Vec<Cha
 /// A connection, or the endpoint with why there is none.
 async fn channel_to(endpoint: &str, options: &Options) -> Result<Channel, String> {
     let transport = transport(endpoint, options).map_err(|error| error.to_string())?;
-    transport.connect().await.map_err(|error| format!("{endpoint}: {:#}", anyhow::Error::new(error)))
+    transport.connect().await.map_err(|error| {
+        let why = format!("{:#}", anyhow::Error::new(error));
+        match why.contains("(os error 24)") {
+            true => format!(
+                "{endpoint}: this process may open no more files: give fewer --connections, or raise `ulimit -n`"
+            ),
+            false => format!("{endpoint}: {why}"),
+        }
+    })
 }
 
 /// Duration of the part that counts: up to the last answer where a number of them was asked for, else the whole window.

@@ -64,6 +64,13 @@ pub(super) struct Failure {
     pub(super) status: tonic::Status,
 }
 
+impl Failure {
+    /// Whether nobody answered, neither well nor with a refusal.
+    pub(super) fn is_silence(&self) -> bool {
+        ["timeout", "unavailable", "deadline exceeded", "cancelled", "unknown"].contains(&self.kind)
+    }
+}
+
 /// Whether figures are the run's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
@@ -102,6 +109,8 @@ pub(super) struct Recorder {
     pub(super) last: Duration,
     /// The run was ended before its time, by Ctrl-C.
     pub(super) is_interrupted: bool,
+    /// Nobody answered any more when it ended.
+    pub(super) is_unanswered: bool,
 }
 
 fn histogram() -> Histogram<u64> {
@@ -131,6 +140,7 @@ impl Recorder {
             first_error: None,
             last: window.start,
             is_interrupted: false,
+            is_unanswered: false,
         }
     }
 
@@ -207,6 +217,7 @@ impl Recorder {
         }
         self.window.end = self.window.end.min(other.window.end);
         self.is_interrupted |= other.is_interrupted;
+        self.is_unanswered |= other.is_unanswered;
         self.answered += other.answered;
         self.unsent += other.unsent;
         self.first_error = self.first_error.take().or(other.first_error);

@@ -257,10 +257,14 @@ impl Report<'_> {
                 recorder.unsent
             );
         }
+        let servers = match usage.has_servers() {
+            true => format!("servers {:.1} µs per answer; ", self.server_micros()),
+            // They are elsewhere, or have ended.
+            false => String::new(),
+        };
         let _ = write!(
             text,
-            "  processors      servers {:.1} µs per answer; driver {:.0} %, others {:.0} %, idle {:.0} % of this machine",
-            self.server_micros(),
+            "  processors      {servers}driver {:.0} %, others {:.0} %, idle {:.0} % of this machine",
             usage.own_share() * 100.0,
             usage.others_share() * 100.0,
             usage.idle_share() * 100.0

@@ -15,7 +15,7 @@ mod follow;
 mod leases;
 mod side;
 
-use crate::client::connect;
+use crate::client::{connect, of_connect};
 use crate::exit::{Code, Exit};
 use crate::http;
 use crate::keys::{bytes_argument, bytes_of};
@@ -114,7 +114,7 @@ pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
     let user = etcd_user(matches)?;
     let names = if verb == "import" { ["source", "destination"] } else { ["destination", "source"] };
     let etcd = Client::connect_with(&urls, options_named(matches, &ETCD)?).await;
-    let etcd = Side::new(names[0], etcd.map_err(|error| crate::output::unavailable(error.to_string()))?, user).await?;
+    let etcd = Side::new(names[0], etcd.map_err(|error| of_connect(&error))?, user).await?;
     // Says who asks, if users count here.
     connect(matches).await?;
     let ours = Client::connect_with(&endpoints_of(matches), options_of(matches)?).await?;

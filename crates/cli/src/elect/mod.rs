@@ -1,5 +1,6 @@
 //! Elections of applications on the command line: `run`, `elect`, `observe`, `lock`, `why`.
 
+mod caller;
 mod health;
 mod notify;
 mod own;
@@ -9,9 +10,12 @@ mod signals;
 pub(crate) mod verbs;
 mod watchman;
 
+use crate::credentials;
+use crate::output::OURS;
 use anyhow::{Context, Result};
+use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, value_parser};
-use hustings_election::{Election, StoreAddress};
+use hustings_election::{Election, Scheme, StoreAddress};
 use std::time::Duration;
 
 /// An option that takes a time.
@@ -40,10 +44,28 @@ pub(crate) fn store_arguments() -> Vec<Arg> {
     ]
 }
 
+/// How a store of Hustings or etcd is asked, as all other commands have it: TLS and the user. What the URL says wins.
+pub(crate) fn caller_arguments() -> Vec<Arg> {
+    OURS.arguments().into_iter().chain(credentials::arguments()).collect()
+}
+
 /// The election that the command line names.
 pub(crate) fn election_of(matches: &ArgMatches, name: &str) -> Result<Election> {
     let url = matches.get_one::<String>("store").expect("it has a default");
-    let (store, in_url) = StoreAddress::parse(url)?;
+    if url.is_empty() {
+        let (from, remedy) = match matches.value_source("store") {
+            Some(ValueSource::EnvVariable) => ("HUSTINGS_STORE", "unset it, or set it to"),
+            _ => ("--store", "give"),
+        };
+        anyhow::bail!("{from} is empty: {remedy} the address of a store, as hustings://127.0.0.1:2379");
+    }
+    let from =
+        if matches.value_source("store") == Some(ValueSource::EnvVariable) { "HUSTINGS_STORE" } else { "--store" };
+    let (mut store, in_url) = StoreAddress::parse(url).context(from)?;
+    if matches!(store.scheme, Scheme::Hustings | Scheme::Etcd) {
+        let is_unsaid = matches.value_source("store") == Some(ValueSource::DefaultValue);
+        caller::fill_in(&mut store, matches, is_unsaid)?;
+    }
     if let Some(in_url) = in_url.filter(|in_url| in_url != name) {
         anyhow::bail!("--store names the election {in_url:?}, and the command line {name:?}: leave one of them out");
     }

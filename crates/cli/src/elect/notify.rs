@@ -27,7 +27,7 @@ impl Notify {
         Notify { election: election.to_owned(), ready_as, is_ready: AtomicBool::new(false) }
     }
 
-    /// Tells a change.
+    /// Tells systemd of a change of the candidacy: a line of status, and once whether the unit is ready.
     pub(crate) fn told(&self, change: &Change) {
         let election = &self.election;
         let (status, is_ready) = match change {

@@ -23,7 +23,7 @@ impl Own {
     /// Starts it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error when the command cannot be started.
     pub(crate) fn start(command: &mut Command) -> std::io::Result<Own> {
         // Nobody looks for orphans between its start and its being known.
         let mut own = own();

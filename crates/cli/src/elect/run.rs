@@ -2,13 +2,13 @@
 
 use super::notify::ReadyAs;
 use super::sidecar::{Containment, OnLoss, Sidecar};
-use super::{duration_argument, duration_of, election_of, own_id, start_logging, store_arguments};
+use super::{caller_arguments, duration_argument, duration_of, election_of, own_id, start_logging, store_arguments};
 use crate::exit::Code;
 use anyhow::{Context, Result, bail};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use hustings_election::Named;
 use hustings_election::supervisor::{Cage, try_cell};
+use hustings_election::{CampaignError, Named};
 use std::path::PathBuf;
 
 /// The command line of `run`.
@@ -30,6 +30,7 @@ pub(crate) fn with_options(command: Command, on_loss: &'static str) -> Command {
              125: the sidecar failed, 126 and 127: the command cannot be run or is not there, 128+N: a signal ended it.",
         )
         .args(store_arguments())
+        .args(caller_arguments())
         .arg(Arg::new("id").long("id").value_name("NAME").value_parser(NonEmptyStringValueParser::new()).help("What others see [default: host name and process id]"))
         .arg(Arg::new("value").long("value").default_value("").help("What observers are told beside the id, like an address"))
         .arg(
@@ -140,7 +141,10 @@ fn serve(matches: &ArgMatches, name: &str) -> u8 {
     crate::logging::finish();
     outcome.unwrap_or_else(|error| {
         crate::logging::say(format_args!("{error:#}"));
-        Code::Sidecar.number()
+        match error.downcast_ref::<CampaignError>() {
+            Some(CampaignError::Timing(_) | CampaignError::Candidate(_)) => Code::Usage.number(),
+            _ => Code::Sidecar.number(),
+        }
     })
 }
 

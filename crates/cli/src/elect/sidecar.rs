@@ -237,7 +237,7 @@ impl Sidecar {
     async fn serve(self, notify: Arc<Notify>) -> Result<u8> {
         let mut signals = Signals::new()?;
         let (board, mut wishes, _listening) =
-            watchman::start(self.socket.as_deref(), &self.id, self.election.name(), notify)?;
+            watchman::start(self.socket.as_deref(), &self.id, &self.election, notify)?;
         let office = self.election.candidate(self.named.clone());
         board.counts(office.clone());
         if self.health_command.is_some() {

@@ -1,12 +1,12 @@
 //! `hustings elect`, `observe`, `lock` and `why`: elections by hand.
 
-use super::{election_of, own_id, run, start_logging, store_arguments};
+use super::{caller_arguments, election_of, own_id, run, start_logging, store_arguments};
 use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of, not_found, output_argument, unavailable};
 use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use hustings_election::{CampaignError, Change, Election, Leader, Loss, Named, StoreError, Wish};
+use hustings_election::{CampaignError, Change, Election, History, Leader, Loss, Named, StoreError, Wish};
 use serde_json::json;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -54,6 +54,7 @@ pub(crate) fn commands() -> Vec<Command> {
                     .help("After the store was restored: later tokens are above all earlier ones"),
             )
             .args(store_arguments())
+            .args(caller_arguments())
             .arg(output_argument()),
         Command::new("observe")
             .about("Show who leads an election, and whenever that changes")
@@ -65,6 +66,7 @@ pub(crate) fn commands() -> Vec<Command> {
                     .help("Only now; exit code 3 when nobody leads"),
             )
             .args(store_arguments())
+            .args(caller_arguments())
             .arg(output_argument()),
         run::with_options(
             Command::new("lock")
@@ -151,7 +153,7 @@ async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
 
 fn of_store(error: StoreError) -> anyhow::Error {
     match &error {
-        StoreError::NobodyLeads(_) => not_found(error.to_string()),
+        StoreError::NobodyLeads(_) | StoreError::NotWaiting(_) => not_found(error.to_string()),
         StoreError::Silent(_) => unavailable(error.to_string()),
         StoreError::Denied(why) => Exit::with(Code::NotAllowed, why),
     }
@@ -160,6 +162,7 @@ fn of_store(error: StoreError) -> anyhow::Error {
 fn of_campaign(error: CampaignError) -> anyhow::Error {
     match error {
         CampaignError::Denied(why) => Exit::with(Code::NotAllowed, why),
+        CampaignError::Timing(why) | CampaignError::Candidate(why) => Exit::with(Code::Usage, why),
         error => error.into(),
     }
 }
@@ -203,23 +206,28 @@ pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
     let election = named(matches, name)?;
     // Asked first: a store that does not answer is told so, and not waited for.
     election.history().await.map_err(of_store)?;
-    let looked = tokio::time::timeout(ANSWER_TIMEOUT, election.observe().next()).await;
-    let leader = looked.ok().and_then(Result::ok).flatten();
+    let looked = tokio::time::timeout(ANSWER_TIMEOUT, election.observe().next()).await.ok().and_then(Result::ok);
     // Read after the leader was seen, so that one of ours stands in it.
     let history = election.history().await.map_err(of_store)?;
-    let unwritten = leader.filter(|leader| history.tenures().all(|tenure| tenure.token < leader.token));
+    let unwritten = looked.iter().flatten().find(|leader| history.tenures().all(|tenure| tenure.token < leader.token));
     if history.tenures().next().is_none() && unwritten.is_none() {
         return Err(not_found(format!("nobody is known to have led {}", election.name())));
     }
-    for tenure in history.tenures() {
+    let format = format_of(matches);
+    let last_end = last_end(&history, looked.as_ref().map(Option::as_ref));
+    let ends = history.tenures().skip(1).map(|next| Some(next.before.to_string())).chain([last_end.clone()]);
+    for (tenure, ended) in history.tenures().zip(ends) {
         let (token, who, before) = (tenure.token, &tenure.who, &tenure.before);
         let since = tenure.since_unix_seconds;
         let at = since.map(|seconds| std::time::UNIX_EPOCH + Duration::from_secs(seconds));
         let at = at.map(|at| humantime::format_rfc3339_seconds(at).to_string());
-        match format_of(matches) {
+        match format {
             Format::Json => println!(
                 "{}",
-                json!({"apiVersion": "v1", "kind": "Tenure", "token": token.to_string(), "id": who.0, "since": at, "before": before.to_string()})
+                json!({
+                    "apiVersion": "v1", "kind": "Tenure", "token": token.to_string(), "id": who.0, "since": at,
+                    "before": before.to_string(), "ended": ended,
+                })
             ),
             _ => {
                 let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
@@ -227,15 +235,26 @@ pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
             }
         }
     }
-    let Some(Leader { id, token, .. }) = unwritten else { return Ok(()) };
-    match format_of(matches) {
-        Format::Json => println!(
+    match (unwritten, last_end, format) {
+        (Some(Leader { id, token, .. }), _, Format::Json) => println!(
             "{}",
-            json!({"apiVersion": "v1", "kind": "Tenure", "token": token.to_string(), "id": id, "since": null, "before": null})
+            json!({
+                "apiVersion": "v1", "kind": "Tenure", "token": token.to_string(), "id": id, "since": null, "before": null,
+                "ended": null,
+            })
         ),
-        _ => println!(
+        (Some(Leader { id, token, .. }), _, _) => println!(
             "token {token}: {id} leads now, and has not written why: other programs, such as `etcdctl elect`, write no history"
         ),
+        (None, Some(ended), Format::Table) => println!("nobody has been elected since; the last one: {ended}"),
+        _ => {}
     }
     Ok(())
+}
+
+/// The end of the last tenure that is written down; `None` while it lasts, or where the leader could not be seen.
+fn last_end(history: &History, looked: Option<Option<&Leader>>) -> Option<String> {
+    let last = history.tenures().next_back()?.token;
+    let leads = looked?.is_some_and(|leader| leader.token == last);
+    (!leads).then(|| history.last_note().unwrap_or("left no note").to_owned())
 }

@@ -5,7 +5,7 @@
 //! | `GET /leader` | 200 when this process leads, 503 elsewhere; id, token, for how long it is valid |
 //! | `GET /events` | each transition, as server-sent events |
 //! | `GET /metrics` | `hustings_leadership_*` |
-//! | `POST /step-down` | 202, or 409 where nobody leads; `{"because": "...", "to": "..."}` |
+//! | `POST /step-down` | 202, or 409 where nobody leads, or `to` does not wait; `{"because": "...", "to": "..."}` |
 //! | `POST /health` | 204; `{"healthy": false}`, which counts until somebody says `true` |
 
 use super::notify::Notify;
@@ -18,7 +18,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::{Stream, StreamExt};
-use hustings_election::{Change, Leadership, Loss, Office, Renewals, Token, Validity};
+use hustings_election::{Change, Election, Leadership, Loss, Office, Renewals, StoreError, Token, Validity};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -59,10 +59,11 @@ struct Told {
 pub(crate) struct Board {
     id: Arc<str>,
     election: Arc<str>,
+    candidacy: Election,
     told: Arc<Mutex<Told>>,
     events: broadcast::Sender<String>,
     wishes: mpsc::UnboundedSender<Wish>,
-    /// What a caller said last of the application's health.
+    /// The application's health, as a caller reported it last.
     health: Arc<watch::Sender<bool>>,
     notify: Arc<Notify>,
 }
@@ -72,7 +73,7 @@ impl Board {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells a change.
+    /// Tells systemd and all watchers of a change of the candidacy, and counts it for the metrics.
     pub(crate) fn told(&self, change: &Change) {
         self.notify.told(change);
         let mut told = self.lock();
@@ -102,7 +103,7 @@ impl Board {
         Some((tenure.token(), tenure.remaining()?))
     }
 
-    /// What callers say of the application's health: they say nothing yet, which is yes.
+    /// The application's health, as callers report it; healthy until one has reported.
     pub(crate) fn health(&self) -> watch::Receiver<bool> {
         self.health.subscribe()
     }
@@ -124,13 +125,14 @@ impl Board {
 pub(crate) fn start(
     socket: Option<&Path>,
     id: &str,
-    election: &str,
+    election: &Election,
     notify: Arc<Notify>,
 ) -> Result<(Board, mpsc::UnboundedReceiver<Wish>, Option<Listening>)> {
     let (wishes, wished) = mpsc::unbounded_channel();
     let board = Board {
         id: id.into(),
-        election: election.into(),
+        election: election.name().into(),
+        candidacy: election.clone(),
         told: Arc::default(),
         events: broadcast::Sender::new(64),
         wishes,
@@ -148,6 +150,11 @@ pub(crate) fn start(
         };
         if is_socket(path) {
             std::fs::remove_file(path)?;
+        } else if path.symlink_metadata().is_ok() {
+            anyhow::bail!(
+                "--listen unix:{}: what is there is no socket, and is not replaced: take it away, or give another path",
+                path.display()
+            );
         }
         let listener = UnixListener::bind(path).with_context(|| format!("--listen unix:{}", path.display()))?;
         // Only this user's processes may ask.
@@ -245,6 +252,11 @@ async fn step_down(State(board): State<Board>, body: Bytes) -> Response {
     let to = text("to");
     if to.as_deref() == Some(&*board.id) {
         return (StatusCode::CONFLICT, Json(json!({"leads": true, "error": "it leads already"}))).into_response();
+    }
+    if let Some(heir) = &to
+        && let Err(StoreError::NotWaiting(why)) = board.candidacy.check_waits(heir).await
+    {
+        return (StatusCode::CONFLICT, Json(json!({"leads": true, "error": why}))).into_response();
     }
     let because = text("because").unwrap_or_else(|| "by its socket".to_owned());
     // A sidecar that ends needs no wish.

@@ -14,7 +14,8 @@ use super::read;
 use super::renew::{Wanted, known_member, write};
 use crate::settings::Plan;
 use crate::snapshots::{REVISIONS_BUMPED, beside, rename_durably};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use hustings_console::files::target_of;
 use hustings_core::{ClusterId, Membership};
 use rustix::fs::{CWD, RenameFlags};
 use std::path::{Path, PathBuf};
@@ -27,7 +28,9 @@ const MARK: &str = "forced-new-cluster";
 /// # Errors
 /// The directory holds no member, somebody lives in it, it is damaged, or the disk refuses; then it stands as it was.
 pub(crate) fn force_new_cluster(plan: &Plan) -> Result<()> {
-    let (directory, forcing) = (&plan.data_dir, beside(&plan.data_dir, ".forcing"));
+    // A link stays a link: the directory that it names is exchanged.
+    let directory = &target_of(&plan.data_dir).map_err(|why| anyhow!("{} {why}", plan.data_dir.display()))?;
+    let forcing = beside(directory, ".forcing");
     let survey = read(directory).with_context(|| {
         format!(
             "--force-new-cluster makes a new cluster of what {} holds; where no member lived, take the flag out",

@@ -371,7 +371,7 @@ impl Gathered {
 
 /// Whether a member's directory is among these: the one that the cluster knows, where it knows one.
 fn is_present(id: NodeId, membership: &Membership, surveys: &[&Survey]) -> bool {
-    let known = membership.members.get(&id).and_then(|member| member.incarnation);
+    let known = membership.members.get(&id).and_then(|member| member.storage_incarnation);
     surveys.iter().any(|survey| {
         survey.peek.identity.node == id && known.is_none_or(|known| known == survey.peek.storage_incarnation)
     })

@@ -7,12 +7,14 @@
 //! It asks the members' client ports over HTTP, [`crate::http`]. It cannot see a member behind a network that is cut.
 
 use super::gather::Gathered;
+use crate::credentials;
 use crate::exit::{Code, Exit};
 use crate::http::{self, Refused};
 use crate::output::options_of;
 use anyhow::Result;
 use clap::ArgMatches;
-use hustings_api::client;
+use hustings_api::Client;
+use hustings_api::client::{self, Options};
 use hustings_api::dial::authority_of;
 use hustings_core::ClusterId;
 use hustings_tls::{Connector, Trust};
@@ -26,7 +28,7 @@ use tokio::time::timeout;
 /// Time that a member may take to accept a connection, and then to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A member's answer.
+/// A member that was asked whether it serves, and its answer.
 pub(super) struct Asked {
     pub(super) name: String,
     /// Address that was asked.
@@ -34,7 +36,7 @@ pub(super) struct Asked {
     pub(super) found: Found,
 }
 
-/// What was found at a member's address.
+/// The finding at a member's address.
 pub(super) enum Found {
     /// Nobody is there; why.
     Silent(String),
@@ -101,12 +103,35 @@ pub(super) fn ask(matches: &ArgMatches, gathered: &Gathered, cluster: ClusterId)
         };
         places.extend(urls.iter().map(|url| (name.clone(), url.clone(), is_for_clients)));
     }
-    let asking = places.into_iter().map(async |(name, url, is_for_clients)| {
+    let asking = places.clone().into_iter().map(async |(name, url, is_for_clients)| {
         let found = look(&url, is_for_clients, &tls, cluster).await;
         Asked { name, url, found }
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(log_in(matches, &places, &tls))?;
     Ok(runtime.block_on(futures::future::join_all(asking)))
+}
+
+/// Proves who asks to the first member that answers, if somebody says who: with users, members tell nothing to strangers. Their proof is
+/// good at all of them, and one that nobody can check, for want of a quorum, is not needed.
+///
+/// # Errors
+/// The user is not admitted.
+async fn log_in(matches: &ArgMatches, places: &[(String, String, bool)], tls: &Connector) -> Result<()> {
+    for (_, url, _) in places.iter().filter(|(_, _, is_for_clients)| *is_for_clients) {
+        let options = Options { tls: Some(tls.clone()), ..Options::default() };
+        let Ok(Ok(client)) = timeout(PATIENCE, Client::connect_with(&[url], options)).await else { continue };
+        match timeout(PATIENCE, credentials::authenticate(matches, &client)).await {
+            Ok(Err(error)) if !http::is_not_allowed(&error) && !is_refusal(&error) => {}
+            Ok(proven) => return proven,
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_refusal(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Exit>().is_none_or(|exit| exit.code == Code::NotAllowed)
 }
 
 /// Refuses while one of them serves, or may.
@@ -115,7 +140,9 @@ pub(super) fn refuse(asked: &[Asked]) -> Result<()> {
     let unclear = asked.iter().find(|asked| matches!(asked.found, Found::Unclear(_)));
     let (found, remedy) = match (serving, unclear) {
         (Some(found), _) => (found, "add members to it instead (`hustings member add`), or stop it for good"),
-        (None, Some(found)) => (found, "stop it, or let it be asked: --cacert, --cert, --key"),
+        (None, Some(found)) => {
+            (found, "stop it, or let it be asked: --cacert, --cert, --key, and --user where users count")
+        }
         (None, None) => return Ok(()),
     };
     let what = format!(

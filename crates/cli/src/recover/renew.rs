@@ -66,7 +66,7 @@ pub(super) fn known_member(best: &Survey, gathered: &Gathered) -> Member {
         member.name = id.to_string();
     }
     // The new directory draws its own.
-    Member { incarnation: None, wants_vote: false, ..member }
+    Member { storage_incarnation: None, wants_vote: false, ..member }
 }
 
 /// Writes the whole directory.

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What a step takes in a picture, in microseconds.
+/// Width of a step in a picture, in microseconds.
 const STEP_MICROS: u64 = 10_000;
 
 /// Makes a script of the recordings of one cluster: the part that shows what does not hold, or all of it.
@@ -74,7 +74,7 @@ pub(crate) fn named(matches: &ArgMatches) -> Option<(PathBuf, String)> {
 struct Playing<'a>(&'a Script);
 
 impl Visit for Playing<'_> {
-    /// What came of it, and where it was not answered as it was recorded.
+    /// The run as it was played, and each step that was not answered as it was recorded, with what differs.
     type Out = (Played, Vec<(usize, String)>);
 
     fn visit<P: Protocol>(self, options: P::Options) -> Self::Out {

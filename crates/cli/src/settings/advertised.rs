@@ -29,7 +29,7 @@ pub(super) fn with_host_of(urls: Vec<String>, peer_urls: &[String]) -> Vec<Strin
     urls.into_iter().map(named).collect()
 }
 
-/// What is wrong with the peer URLs of members that are to find each other; in words.
+/// The reason, in words, why others cannot reach a member at its peer URL; `None` if they can reach all.
 pub(super) fn misfit<'m>(members: impl IntoIterator<Item = &'m Member>) -> Option<String> {
     let wildcards = members
         .into_iter()

@@ -68,17 +68,31 @@ pub(crate) struct Plan {
 /// The longest name of a member: it is part of every greeting and every line.
 const NAME_BYTES_MAX: usize = 255;
 
+/// Checks the name of a member.
+///
+/// # Errors
+/// In words.
+pub(crate) fn check_member_name(name: &str) -> Result<(), String> {
+    let is_plain = |character: char| !character.is_control() && character != ',' && character != '=';
+    if name.is_empty() || !name.chars().all(is_plain) {
+        return Err("a name is not empty and has no control characters, commas or equal signs".to_owned());
+    }
+    if name.len() > NAME_BYTES_MAX {
+        let shown: String = name.chars().take(20).collect();
+        return Err(format!("the name {shown}... has {} bytes: give one of at most {NAME_BYTES_MAX}", name.len()));
+    }
+    Ok(())
+}
+
 impl Settings {
     /// The settings as a node understands them.
     pub(crate) fn to_plan(&self) -> Result<Plan> {
         let name = self.text("name").to_string();
-        let is_plain = |character: char| !character.is_control() && character != ',' && character != '=';
-        if name.is_empty() || !name.chars().all(is_plain) {
-            return self.bad("name", "a name is not empty and has no control characters, commas or equal signs");
-        }
-        if name.len() > NAME_BYTES_MAX {
-            let shown: String = name.chars().take(20).collect();
-            anyhow::bail!("the name {shown}... has {} bytes: give one of at most {NAME_BYTES_MAX}", name.len());
+        match check_member_name(&name) {
+            // Its value would fill the screen.
+            Err(why) if name.len() > NAME_BYTES_MAX => anyhow::bail!(why),
+            Err(why) => return self.bad("name", why),
+            Ok(()) => {}
         }
         let data_dir = match self.text("data-dir") {
             "" => PathBuf::from(format!("{name}.hustings")),
@@ -89,18 +103,18 @@ impl Settings {
             urls if urls.is_empty() => advertised::with_host_of(self.urls("listen-client-urls")?, &peer_urls),
             urls => urls,
         };
-        let incarnation = match self.text("join-token") {
+        let storage_incarnation = match self.text("join-token") {
             "" => None,
             token => match u64::from_str_radix(token, 16) {
                 Ok(token @ 1..) => Some(token),
                 _ => return self.bad("join-token", "give what `hustings member add` printed: 16 digits in hex"),
             },
         };
-        if incarnation.is_some() && self.text("initial-cluster-state") != "existing" {
+        if storage_incarnation.is_some() && self.text("initial-cluster-state") != "existing" {
             let why = "it is for a member that joins a cluster: give --initial-cluster-state existing, too";
             return self.bad("join-token", why);
         }
-        let member = Member { name, peer_urls, client_urls, incarnation, ..Member::default() };
+        let member = Member { name, peer_urls, client_urls, storage_incarnation, ..Member::default() };
         let founders = self.founders(&member)?;
         let jwt = match self.text("auth-token").split_once(',') {
             None if self.text("auth-token") == "simple" => None,

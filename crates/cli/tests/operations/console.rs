@@ -73,7 +73,9 @@ impl Ports {
     const OF_A_PAGE: &[u16] =
         &[12379, 12380, 22379, 22380, 32379, 32380, 42379, 42380, 52379, 52380, 52381, 52382, 52383, 52384];
     /// Those of `hustings up` as it is: clients and peers in turns.
-    const OF_THE_README: &[u16] = &[2379, 2380, 2381, 2382, 2383, 2384];
+    const OF_UP: &[u16] = &[2379, 2380, 2381, 2382, 2383, 2384];
+    /// The one of `hustings lab`.
+    const OF_THE_LAB: &[u16] = &[2390];
 
     fn new(of_page: &[u16]) -> Ports {
         let first = free_ports(u16::try_from(of_page.len()).expect("a few")).expect("ports are free");
@@ -215,7 +217,7 @@ fn type_into(shell: &mut Shell, name: &str, commands_min: usize) {
 /// The command that builds is not typed: it is `up` with its own ports that the rest needs.
 #[test]
 fn the_readme_is_true() {
-    let mut shell = Shell::start(Ports::OF_THE_README);
+    let mut shell = Shell::start(Ports::OF_UP);
     let up = "hustings up --base-port 2379 > up.log 2>&1 & hustings status --wait 30s --endpoints 127.0.0.1:2379";
     shell.run(usize::MAX, up).expect("three members serve");
     type_into(&mut shell, "../README.md", 5);
@@ -248,12 +250,12 @@ fn the_page_of_tls_is_true() {
 
 #[test]
 fn the_tutorial_that_breaks_raft_is_true() {
-    type_page("tutorials/break-raft-in-five-minutes.md", 6);
+    type_into(&mut Shell::start(Ports::OF_THE_LAB), "tutorials/break-raft-in-five-minutes.md", 10);
 }
 
 #[test]
 fn the_tutorial_of_a_leader_is_true() {
-    type_page("tutorials/a-leader-for-your-service.md", 8);
+    type_into(&mut Shell::start(Ports::OF_UP), "tutorials/a-leader-for-your-service.md", 8);
 }
 
 #[test]

@@ -223,7 +223,7 @@ async fn what_cannot_be_is_refused_with_its_remedy() {
     let store = story.store();
     let short = ["run", "--election", "billing", "--store", &store, "--stop-grace", "9s", "--", "true"];
     let short = support::hustings(&short);
-    assert!(short.code == Some(125) && short.stderr.contains("the lease is too short"), "{short:?}");
+    assert!(short.code == Some(2) && short.stderr.contains("the lease is too short"), "{short:?}");
     refused(&["--restart", "always"], 2, "on-failure:N");
     refused(&["--listen", "tcp:80"], 2, "unix:PATH");
     let socket = story.path("socket");

@@ -12,7 +12,7 @@
 //! lock delay, for a belief ends before its lease does. The access token is `CONSUL_HTTP_TOKEN` of the environment, as for
 //! Consul's own programs; it needs `session:write` for the agent's node and `key:write` for what begins with NAME.
 //!
-//! What the store promises:
+//! Promises of the store:
 //!
 //! - Writes, and reads that are `consistent`, are linearizable. A transaction compares indexes and locks in one step.
 //! - Consul's leader ends a session no earlier than twice its time to live after it was renewed. Renewals live in the leader's

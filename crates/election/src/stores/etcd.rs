@@ -14,7 +14,7 @@
 //! A member of Hustings that runs in this very process is asked over a connection in memory (`Election::inside`), by the same
 //! rules: that it leads its cluster is no lease.
 //!
-//! What the store promises. Hustings: renewals are committed, and the log's clock ends leases, also across changes of its
+//! Promises of the store. Hustings: renewals are committed, and the log's clock ends leases, also across changes of its
 //! leader. etcd: its leader renews leases in its memory; versions below 3.4.31 and 3.5.13 let a deposed leader renew, and those
 //! below 3.4.38, 3.5.23 and 3.6.5 let a revoked lease be renewed.
 

@@ -28,11 +28,15 @@ where
 }
 
 impl Sitter {
-    /// The history that stands there, with this candidate's tenure in it. The tenure before ended with this note, or has
-    /// been silent since this moment of boot time.
+    /// The history that stands there, with this candidate's tenure in it. The tenure before ended with this note, or, where it
+    /// was this process' own, as this process knows; or it has been silent since this moment of boot time.
     pub(crate) fn history_with(&self, there: &[u8], token: Token, note: Option<&Note>, since_micros: u64) -> String {
         let mut history = History::parse(&String::from_utf8_lossy(there));
         let silence = Duration::from_micros(boot_micros().saturating_sub(since_micros));
+        let last = history.tenures().next_back().map(|last| last.token);
+        let own = self.last_end.clone().filter(|(token, _)| Some(*token) == last);
+        let own = own.map(|(token, because)| Note { token, because, heir: None, has_stopped: true });
+        let note = note.filter(|note| own.as_ref().is_none_or(|own| own.token <= note.token)).or(own.as_ref());
         history.on_won(token, self.id.clone(), note, silence);
         history.date(token, unix_seconds());
         history.to_string()

@@ -21,7 +21,7 @@
 //! already, and a candidate that waits would see the holder silent. So `renewTime` grows by a microsecond at least, also while
 //! the wall clock stands still or goes back.
 //!
-//! What the store promises. Its API server reads and writes through etcd; a read of one Lease without a version is linearizable,
+//! Promises of the store. Its API server reads and writes through etcd; a read of one Lease without a version is linearizable,
 //! a watch is late and may end, and is used as a hint only. There are no sessions: when a holder is silent, a candidate that
 //! waits lets the version grow old on its own clock. What breaks it: an etcd restored from a backup (raise the generation), and a
 //! client that writes what it remembers (client-go's release after a sleep erases its successor): the holder learns of it from

@@ -22,7 +22,7 @@
 //! A leader whose row came through a failover unharmed leads on, with its token. Token numbers come from the sequence
 //! `hustings_tokens`, so a row that was deleted by hand does not bring old numbers back.
 //!
-//! What the store promises. One server: what is committed stays, unless `fsync` or `synchronous_commit` is off. With standbys:
+//! Promises of the store. One server: what is committed stays, unless `fsync` or `synchronous_commit` is off. With standbys:
 //! replication is asynchronous by default, and **a failover then forgets grants, so two may believe that they lead** until
 //! the first one's lease ends; `synchronous_standby_names` prevents it. Tokens grow all the same. Two cases remain in which they
 //! may not: a server that was taken for dead and goes on beside the one that replaced it, and a standby that is promoted

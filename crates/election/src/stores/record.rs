@@ -13,7 +13,7 @@
 //!   moment do two believe.
 //! - Hints that the record has changed save time; without any, whoever waits reads it twice per renewal interval.
 //!
-//! What to read next: [`Records`], then `seat`.
+//! Read next: [`Records`], then `seat`.
 
 mod hints;
 mod reader;

@@ -106,6 +106,15 @@ pub(crate) fn wish_for(token: Token, bytes: &[u8]) -> Option<Input> {
     })
 }
 
+/// Said where a generation cannot be raised any more.
+pub(crate) const AT_ITS_END: &str =
+    "the generation is at its end, 4294967295: hold the election under another name from now on";
+
+/// The words for a generation that cannot be read; `place` is where it stands.
+pub(crate) fn no_number(place: &str, election: &str) -> String {
+    format!("{place} holds no number that was written here: write one with `hustings elect {election} --raise`")
+}
+
 /// The generation that stands beside a record; what cannot be read is `None`, and nobody wins beside it.
 pub(crate) fn generation_of(bytes: Option<&[u8]>) -> Option<u32> {
     match bytes {

@@ -12,7 +12,7 @@
 //! counter. The client is our own, and small: a renewal counts only together with the next one *on the same connection*, so
 //! each answer must belong to a connection.
 //!
-//! What the store promises:
+//! Promises of the store:
 //!
 //! - Writes are committed by a quorum, in one order. Reads are answered by the member alone that is asked, and may be old. So a
 //!   look begins with a write that changes nothing, and reads behind it.

@@ -68,7 +68,7 @@ pub(super) fn reap(reaped: &mut impl FnMut(Pid, u8)) -> bool {
 /// Makes this process the reaper of what its descendants leave behind when they end: such an orphan becomes its child.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn adopt_orphans() -> std::io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
@@ -177,7 +177,7 @@ fn has_living_thread(process: i32) -> bool {
     })
 }
 
-/// What the kernel tells of a process or thread.
+/// State of a process or thread, from `/proc`.
 struct Stat {
     is_alive: bool,
     parent: i32,

@@ -109,6 +109,10 @@ pub async fn an_operator_is_heard(url: &str, ttl: Duration) {
     assert_eq!(seen.token, first.lead().expect("it leads").token());
     let other = campaign_behind(candidate(url, ttl, "b")).await;
     let heir = campaign_behind(candidate(url, ttl, "c")).await;
+    // Only a queue shows who waits.
+    let is_queue = ["hustings", "etcd", "zookeeper"].iter().any(|scheme| url.starts_with(scheme));
+    let nobody = in_time("an answer", election.check_waits("nobody")).await.err().map(|error| error.to_string());
+    assert_eq!(nobody.is_some_and(|why| why.contains("there are b, c")), is_queue);
     let wish = Wish::StepDown { because: "maintenance".to_owned(), to: Some("c".to_owned()) };
     let told = in_time("an answer", election.wish(&wish)).await.expect("a leads");
     assert!(told.starts_with("told a, token"), "{told}");

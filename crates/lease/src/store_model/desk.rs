@@ -22,7 +22,7 @@ impl Desk {
         Desk { id, profile, session: 0, token: None, entry: None, connection }
     }
 
-    /// Its present session.
+    /// The candidate's present session: its id, and the number of the session.
     pub fn session(&self) -> super::Session {
         (self.id.clone(), self.session)
     }

@@ -11,7 +11,7 @@
 //!
 //! It deliberately remembers nothing: the script is the state of a laboratory, and stands in the page's address.
 //!
-//! What to read next: [`playing`].
+//! Read next: [`playing`].
 
 pub(crate) mod playing;
 mod port;

@@ -148,6 +148,10 @@ impl Consul {
                      CONSUL_CLIENT_CERT and CONSUL_CLIENT_KEY"
                 }
                 // The others are told by the handshake itself.
+                _ if is_no_http(&error) => {
+                    "; what answers there speaks no HTTP: give the agent's HTTP address, whose port is 8500 unless its configuration \
+                     says otherwise, and `?tls` behind the URL where it speaks TLS"
+                }
                 _ => "",
             };
             let why = format!("{endpoint}: {}{remedy}", causes(&error));
@@ -365,6 +369,12 @@ fn causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Whether what was answered is no HTTP at all.
+fn is_no_http(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|cause| cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::address::StoreAddress;
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
 use crate::stores::mood::Mood;
-use crate::stores::written::{self, wish_to_bytes};
+use crate::stores::written::{self, AT_ITS_END, wish_to_bytes};
 use hustings_lease::history::History;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -68,7 +68,8 @@ impl ConsulReader {
             }
             Wish::Raise => {
                 let around = in_time(self.keys.around(&self.consul)).await?;
-                let raised = around.generation.unwrap_or(0).saturating_add(1);
+                let raised = around.generation.unwrap_or(0).checked_add(1);
+                let raised = raised.ok_or_else(|| StoreError::Silent(AT_ITS_END.to_owned()))?;
                 let (value, index) = (raised.to_string(), around.generation_index);
                 // A record that came back with the store's old history would lead with a token of the new generation.
                 let operations = [
@@ -114,10 +115,15 @@ impl Reader for ConsulReader {
 
     fn history(&mut self) -> Later<'_, Result<History, StoreError>> {
         Box::pin(async {
-            let found = in_time(self.consul.get(&self.keys.history)).await?;
+            let asked = async { tokio::try_join!(self.consul.get(&self.keys.history), self.keys.around(&self.consul)) };
+            let (found, around) = in_time(asked).await?;
             let text = found.map(|found| String::from_utf8_lossy(&found.value).into_owned());
-            Ok(History::parse(&text.unwrap_or_default()))
+            Ok(History::parse(&text.unwrap_or_default()).with_note(around.note.as_ref()))
         })
+    }
+
+    fn waiting(&mut self) -> Later<'_, Result<Option<Vec<String>>, StoreError>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>> {

@@ -8,7 +8,7 @@ use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
 use crate::stores::history::until_written;
 use crate::stores::refusal::LastRefusal;
-use crate::stores::written::{Entry, note_to_bytes};
+use crate::stores::written::{Entry, no_number, note_to_bytes};
 use crate::will::{StoreWill, Will};
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Token};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -188,7 +188,7 @@ impl Shared {
     }
 
     fn refuse_generation(&self) -> Answer {
-        self.refuse(format!("{} holds no number: write one with `hustings elect --raise`", self.keys.generation))
+        self.refuse(no_number(&self.keys.generation, &self.sitter.election))
     }
 
     fn on_won(self: &Arc<Shared>, session: &str, token: Token, note: Option<Note>) -> Answer {

@@ -1,6 +1,6 @@
 //! Reads an election of Hustings or etcd, and speaks to its leader.
 
-use super::keys::{Names, generation_of, token_of};
+use super::keys::{Names, generation_of, standing, token_of};
 use super::reach::{Reach, is_denial};
 use super::requests::{entries, is_last_written, one, put};
 use super::watches::{Watches, Watching};
@@ -8,7 +8,7 @@ use crate::address::StoreAddress;
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
 use crate::stores::mood::Mood;
-use crate::stores::written::{self, wish_to_bytes};
+use crate::stores::written::{self, AT_ITS_END, no_number, note_of, wish_to_bytes};
 use bytes::Bytes;
 use hustings_api::Client;
 use hustings_api::etcdserverpb::request_op::Request as Op;
@@ -29,13 +29,15 @@ pub(crate) struct EtcdReader {
     open: Option<(Client, Watching)>,
     mood: Mood,
     has_shown: bool,
+    /// The generation was told to be no number.
+    has_warned: bool,
 }
 
 impl EtcdReader {
     pub(crate) fn new(address: &StoreAddress, election: &str) -> EtcdReader {
         let (reach, names) = (Reach::new(address), Names::of(election));
         let mood = Mood::of(address.endpoints.join(","));
-        EtcdReader { reach, names, open: None, mood, has_shown: false }
+        EtcdReader { reach, names, open: None, mood, has_shown: false, has_warned: false }
     }
 
     async fn step(&mut self) -> Result<Option<Leader>, StoreError> {
@@ -45,6 +47,13 @@ impl EtcdReader {
         }
         let client = self.reach.connect().await?;
         let (shown, revision) = look(&self.reach, &client, &self.names).await?;
+        let (generations, _) = range(&self.reach, &client, one(&self.names.generation)).await?;
+        let is_unreadable = generation_of(generations.first()).is_none();
+        if is_unreadable && !self.has_warned {
+            let election = self.names.election();
+            tracing::warn!(%election, "nobody can be elected: {}", no_number(&self.names.generation, election));
+        }
+        self.has_warned = is_unreadable;
         let watching = Watches::default().open(&client, &self.names.entries, self.names.entries_end(), revision + 1);
         self.open = Some((client, watching));
         Ok(shown)
@@ -71,6 +80,10 @@ impl Reader for EtcdReader {
 
     fn history(&mut self) -> Later<'_, Result<History, StoreError>> {
         Box::pin(history(&self.reach, &self.names))
+    }
+
+    fn waiting(&mut self) -> Later<'_, Result<Option<Vec<String>>, StoreError>> {
+        Box::pin(waiting(&self.reach, &self.names))
     }
 
     fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>> {
@@ -106,8 +119,19 @@ async fn range(reach: &Reach, client: &Client, request: RangeRequest) -> Result<
 async fn history(reach: &Reach, names: &Names) -> Result<History, StoreError> {
     let client = reach.connect().await?;
     let (kvs, _) = range(reach, &client, one(&names.history)).await?;
+    let (notes, _) = range(reach, &client, one(&names.note)).await?;
     let text = kvs.first().map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
-    Ok(History::parse(&text.unwrap_or_default()))
+    let note = notes.first().and_then(|kv| note_of(&kv.value));
+    Ok(History::parse(&text.unwrap_or_default()).with_note(note.as_ref()))
+}
+
+async fn waiting(reach: &Reach, names: &Names) -> Result<Option<Vec<String>>, StoreError> {
+    let client = reach.connect().await?;
+    let (mut found, _) = range(reach, &client, entries(names, 0)).await?;
+    found.retain(|kv| names.is_entry(&kv.key));
+    found.sort_by_key(|kv| kv.create_revision);
+    let waiting = found.iter().skip(1).map(standing).filter(|standing| standing.is_ours);
+    Ok(Some(waiting.map(|standing| standing.id.0).collect()))
 }
 
 async fn act(reach: &Reach, names: &Names, wish: &Wish) -> Result<String, StoreError> {
@@ -124,7 +148,7 @@ async fn act(reach: &Reach, names: &Names, wish: &Wish) -> Result<String, StoreE
         Wish::Raise => {
             let (kvs, _) = range(reach, &client, one(&names.generation)).await?;
             let known = generation_of(kvs.first()).unwrap_or(0);
-            let raised = known.saturating_add(1);
+            let raised = known.checked_add(1).ok_or_else(|| StoreError::Silent(AT_ITS_END.to_owned()))?;
             let compare = is_last_written(&names.generation, kvs.first().map_or(0, |kv| kv.mod_revision));
             // Entries that came back with the store's old history would lead with tokens of the new generation.
             let (found, _) = range(reach, &client, entries(names, 0)).await?;

@@ -10,7 +10,8 @@ use super::session::Session;
 use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
 use crate::stores::history::until_written;
-use crate::stores::written::{Entry, note_of, note_to_bytes, wish_for};
+use crate::stores::refusal::LastRefusal;
+use crate::stores::written::{Entry, no_number, note_of, note_to_bytes, wish_for};
 use crate::will::{StoreWill, Will};
 use bytes::Bytes;
 use hustings_api::etcdserverpb::request_op::Request as Op;
@@ -18,6 +19,7 @@ use hustings_api::etcdserverpb::response_op::Response as Done;
 use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnRequest, TxnResponse};
 use hustings_api::mvccpb::{KeyValue, event::EventType};
 use hustings_api::{Client, EtcdError};
+use hustings_lease::candidate::HEIR_TIME;
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +37,7 @@ struct Shared {
     session: Arc<Session>,
     sitter: Sitter,
     names: Names,
+    refusal: LastRefusal,
     state: Mutex<State>,
 }
 
@@ -67,7 +70,8 @@ struct Queue {
 impl EtcdSeat {
     pub(super) fn new(session: Arc<Session>, sitter: Sitter) -> EtcdSeat {
         let names = Names::of(&sitter.election);
-        EtcdSeat { shared: Arc::new(Shared { session, sitter, names, state: Mutex::default() }), counted_from: 0 }
+        let shared = Shared { session, sitter, names, refusal: LastRefusal::default(), state: Mutex::default() };
+        EtcdSeat { shared: Arc::new(shared), counted_from: 0 }
     }
 }
 
@@ -232,8 +236,7 @@ impl Shared {
     /// Takes this candidate's place from a queue, and watches from there on.
     fn take_in(self: &Arc<Shared>, queue: Queue, client: &Client, lease: i64) -> Answer {
         let Some(generation) = queue.generation else {
-            let why = format!("{} holds no number: write one with `hustings elect --raise`", self.names.generation);
-            return Answer::Refused(Refusal::Other(why));
+            return self.refusal.tell(&self.sitter.election, no_number(&self.names.generation, &self.sitter.election));
         };
         let key = self.names.entry(lease);
         let place = queue.entries.iter().position(|entry| entry.key == key);
@@ -244,6 +247,18 @@ impl Shared {
             state.entry = None;
             return Answer::Gone;
         };
+        // Nothing ends such an entry, and whoever waits behind it would wait for ever.
+        match queue.entries[..place].iter().find(|entry| entry.lease == 0) {
+            Some(foreign) => {
+                let (key, election) = (String::from_utf8_lossy(&foreign.key), &self.sitter.election);
+                let why = format!(
+                    "{key} stands before this candidate and hangs on no lease, so that it never ends: delete that key, or all \
+                     entries with `hustings elect {election} --raise`"
+                );
+                let _ = self.refusal.tell(election, why);
+            }
+            None => self.refusal.is_over(),
+        }
         let token = token_of(generation, &queue.entries[place]);
         state.entry = Some((lease, token));
         state.seen_at_micros = boot_micros();
@@ -254,6 +269,7 @@ impl Shared {
             ahead: queue.entries[..place].iter().map(|entry| entry.key.clone()).collect(),
             entries: queue.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect(),
             note: queue.note,
+            left_at_micros: None,
         };
         let is_first = view.ahead.is_empty();
         state.watcher = Some(tokio::spawn(follow(self.clone(), client.clone(), view, queue.revision + 1)));
@@ -324,6 +340,8 @@ struct View {
     ahead: Vec<Bytes>,
     entries: BTreeMap<Bytes, KeyValue>,
     note: Option<Note>,
+    /// Moment at which the note was left, where that was seen: one that was there before is of an earlier leader than the present one.
+    left_at_micros: Option<u64>,
 }
 
 /// Watches the election from a revision on, until the stream breaks.
@@ -345,6 +363,7 @@ async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision
             let Some(kv) = event.kv else { continue };
             if kv.key == shared.names.note {
                 view.note = note_of(&kv.value);
+                view.left_at_micros = Some(boot_micros());
                 shared.state().note.clone_from(&view.note);
             } else if kv.key == shared.names.wish && !is_deleted {
                 view.on_wish(shared, &kv);
@@ -377,7 +396,10 @@ impl View {
             let was_waiting = !self.ahead.is_empty();
             self.ahead.retain(|key| *key != kv.key);
             if was_waiting && self.ahead.is_empty() {
-                line.saw(Sight::Turn { token: self.token, note: self.note.clone(), is_clear: false });
+                // Those before this one may have let the heir pass meanwhile; after that time it is a later leader that has gone.
+                let is_fresh = |at: u64| Duration::from_micros(boot_micros().saturating_sub(at)) <= HEIR_TIME;
+                let note = self.note.clone().filter(|_| self.left_at_micros.is_some_and(is_fresh));
+                line.saw(Sight::Turn { token: self.token, note, is_clear: false });
             }
         }
         let mut entries: Vec<&KeyValue> = self.entries.values().collect();

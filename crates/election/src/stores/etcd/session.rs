@@ -299,9 +299,6 @@ fn words(reach: &Reach, status: &tonic::Status) -> String {
         None if end == Some(CutShort::Unasked) && reach.is_in_tls() => {
             "; does it ask for a certificate? then give cert=FILE and key=FILE behind the `?` of the store's URL"
         }
-        Some(Obstacle::OurCertificate) => {
-            "; it asks for a certificate that it knows: give cert=FILE and key=FILE behind the `?` of the store's URL"
-        }
         // The others are told by the handshake itself.
         _ => "",
     };

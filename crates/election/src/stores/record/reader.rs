@@ -3,6 +3,7 @@
 use super::{Content, Fault, Numbering, Record, Records, Swap, Wished};
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
+use crate::stores::written::AT_ITS_END;
 use hustings_lease::history::History;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -83,7 +84,7 @@ impl<R: Records> RecordReader<R> {
                 let written = self.write(|over| {
                     let content = over.map(|over| over.content.clone()).unwrap_or_default();
                     let raised = content.raised.checked_add(1);
-                    let raised = raised.ok_or_else(|| StoreError::Silent("the generation is at its end".to_owned()))?;
+                    let raised = raised.ok_or_else(|| StoreError::Silent(AT_ITS_END.to_owned()))?;
                     // A holder has a token of the generation before: it stops, releases, and may win again.
                     let wish = content.holder.is_some().then(|| Wished {
                         token: content.token,
@@ -130,9 +131,13 @@ impl<R: Records> Reader for RecordReader<R> {
 
     fn history(&mut self) -> Later<'_, Result<History, StoreError>> {
         Box::pin(async {
-            let text = self.read().await?.map(|record| record.content.history);
-            Ok(History::parse(&text.unwrap_or_default()))
+            let content = self.read().await?.map(|record| record.content).unwrap_or_default();
+            Ok(History::parse(&content.history).with_note(content.note.as_ref()))
         })
+    }
+
+    fn waiting(&mut self) -> Later<'_, Result<Option<Vec<String>>, StoreError>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>> {

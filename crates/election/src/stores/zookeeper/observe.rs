@@ -7,7 +7,7 @@ use crate::address::{Secret, StoreAddress};
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
 use crate::stores::mood::Mood;
-use crate::stores::written::{self, generation_of, wish_to_bytes};
+use crate::stores::written::{self, AT_ITS_END, generation_of, note_of, wish_to_bytes};
 use crate::wire::Wire;
 use hustings_lease::Token;
 use hustings_lease::history::History;
@@ -109,16 +109,32 @@ impl ZookeeperReader {
         Ok(None)
     }
 
+    async fn read_waiting(&self, connection: &Connection) -> Result<Vec<String>, Failure> {
+        connection.ask(Ask::Sync { path: &self.nodes.directory }).await?;
+        let names = in_order(connection.children(&self.nodes.directory).await?.unwrap_or_default());
+        let mut waiting = Vec::new();
+        for name in names.into_iter().skip(1) {
+            // One that has gone meanwhile waits no more.
+            if let Some((data, _)) = connection.data(&self.nodes.entry(&name)).await? {
+                let standing = written::standing(name.as_bytes(), &data);
+                waiting.extend(standing.is_ours.then_some(standing.id.0));
+            }
+        }
+        Ok(waiting)
+    }
+
     async fn read_history(&self) -> Result<History, StoreError> {
         let connection = self.connect().await?;
         let asked = async {
             connection.ask(Ask::Sync { path: &self.nodes.history }).await?;
-            connection.data(&self.nodes.history).await
+            Ok((connection.data(&self.nodes.history).await?, connection.data(&self.nodes.note).await?))
         };
         let read = in_time(asked).await;
         connection.close().await;
-        let text = read?.map(|(data, _)| String::from_utf8_lossy(&data).into_owned());
-        Ok(History::parse(&text.unwrap_or_default()))
+        let (history, note) = read?;
+        let text = history.map(|(data, _)| String::from_utf8_lossy(&data).into_owned());
+        let note = note.and_then(|(data, _)| note_of(&data));
+        Ok(History::parse(&text.unwrap_or_default()).with_note(note.as_ref()))
     }
 
     async fn carry_out(&self, connection: &Connection, wish: &Wish) -> Result<String, StoreError> {
@@ -140,7 +156,8 @@ impl ZookeeperReader {
         self.nodes.prepare(connection).await?;
         connection.ask(Ask::Sync { path }).await?;
         let there = connection.data(path).await?;
-        let raised = generation_of(there.as_ref().map(|(data, _)| &**data)).unwrap_or(0).saturating_add(1);
+        let raised = generation_of(there.as_ref().map(|(data, _)| &**data)).unwrap_or(0);
+        let Some(raised) = raised.checked_add(1) else { return Ok(Err(AT_ITS_END.to_owned())) };
         let text = raised.to_string();
         let written = match &there {
             Some((_, stat)) => connection.ask(Ask::Write { path, data: text.as_bytes(), version: stat.version }),
@@ -208,6 +225,15 @@ impl Reader for ZookeeperReader {
 
     fn history(&mut self) -> Later<'_, Result<History, StoreError>> {
         Box::pin(self.read_history())
+    }
+
+    fn waiting(&mut self) -> Later<'_, Result<Option<Vec<String>>, StoreError>> {
+        Box::pin(async {
+            let connection = self.connect().await?;
+            let read = in_time(self.read_waiting(&connection)).await;
+            connection.close().await;
+            read.map(Some)
+        })
     }
 
     fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>> {

@@ -48,7 +48,7 @@ pub(super) async fn learn(wire: &Arc<Wire>, endpoints: &[String], patience: Dura
     Ok(Facts { tick, versions })
 }
 
-/// What all members say of their configuration and of themselves; empty where one says nothing.
+/// Asks all members for their configuration and their state; the answer of one that says nothing is empty.
 async fn ask_all(wire: &Arc<Wire>, endpoints: &[String], patience: Duration) -> Vec<(String, String)> {
     let ask = |endpoint: &String| {
         let (wire, endpoint) = (wire.clone(), endpoint.clone());

@@ -9,7 +9,7 @@ use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
 use crate::stores::history::until_written;
 use crate::stores::refusal::LastRefusal;
-use crate::stores::written::{Entry, generation_of, note_of, note_to_bytes, standing};
+use crate::stores::written::{Entry, generation_of, no_number, note_of, note_to_bytes, standing};
 use crate::will::{StoreWill, Will};
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -317,7 +317,7 @@ impl Shared {
         let Some(generation) = queue.generation.filter(|_| !is_old) else {
             connection.ask(Ask::Delete { path: &self.nodes.entry(name), version: ANY }).await?;
             self.has_none();
-            let why = format!("{} holds no number: write one with `hustings elect --raise`", self.nodes.generation);
+            let why = no_number(&self.nodes.generation, &self.sitter.election);
             return Ok(if is_old { Answer::Gone } else { self.refuse(why) });
         };
         let Some(place) = queue.entries.iter().position(|entry| entry == name) else { return Ok(self.has_none()) };
