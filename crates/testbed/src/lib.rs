@@ -34,6 +34,22 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The secret that the members of every cluster of tests know.
 pub const SECRET: &str = "known to the members of a test";
 
+/// Where a node runs.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The host of its addresses.
+    pub host: String,
+    /// The program that starts it there, with its arguments; empty where none is needed. It becomes the node: the process stays the same.
+    pub runner: Vec<String>,
+}
+
+impl Place {
+    /// This machine, by its loopback address.
+    pub fn here() -> Place {
+        Place { host: "127.0.0.1".to_owned(), runner: Vec::new() }
+    }
+}
+
 /// A program to run as a node.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -78,6 +94,7 @@ pub struct Node {
     pub data_dir: PathBuf,
     /// File of its log.
     pub log: PathBuf,
+    runner: Vec<String>,
     process: Option<Child>,
 }
 
@@ -165,19 +182,25 @@ impl Cluster {
 
     /// Chooses ports and directories and starts nothing.
     pub fn prepare(program: Program, count: usize) -> Result<Cluster> {
+        Cluster::prepare_at(program, vec![Place::here(); count])
+    }
+
+    /// The same with a place for each node.
+    pub fn prepare_at(program: Program, places: Vec<Place>) -> Result<Cluster> {
         let directory = tempfile::Builder::new().prefix("hustings-testbed-").tempdir()?;
         let mut nodes = Vec::new();
-        for number in 1..=count {
-            nodes.push(Cluster::node(directory.path(), number)?);
+        for (number, place) in (1..).zip(places) {
+            nodes.push(Cluster::node(directory.path(), number, place)?);
         }
         Ok(Cluster { nodes, program, directory })
     }
 
-    fn node(directory: &Path, number: usize) -> Result<Node> {
+    fn node(directory: &Path, number: usize, place: Place) -> Result<Node> {
         let name = format!("n{number}");
-        let peer = format!("http://127.0.0.1:{}", free_port()?);
+        let peer = format!("http://{}:{}", place.host, free_port()?);
         Ok(Node {
-            client: format!("http://127.0.0.1:{}", free_port()?),
+            client: format!("http://{}:{}", place.host, free_port()?),
+            runner: place.runner,
             advertised: peer.clone(),
             peer,
             data_dir: directory.join(&name),
@@ -237,7 +260,14 @@ impl Cluster {
         if !secret.exists() {
             std::fs::write(&secret, SECRET)?;
         }
-        let mut command = Command::new(&program.path);
+        let mut command = match node.runner.split_first() {
+            None => Command::new(&program.path),
+            Some((runner, arguments)) => {
+                let mut command = Command::new(runner);
+                command.args(arguments).arg(&program.path);
+                command
+            }
+        };
         if !program.is_etcd {
             command.args(["serve", "--exit-with-parent", "--log-format", "json"]);
         }
@@ -261,7 +291,7 @@ impl Cluster {
     /// Adds a node to the processes (not to the membership) and starts it to join the others.
     pub fn start_joiner(&mut self) -> Result<usize> {
         let number = self.nodes.len() + 1;
-        let node = Cluster::node(self.directory.path(), number)?;
+        let node = Cluster::node(self.directory.path(), number, Place::here())?;
         self.nodes.push(node);
         Ok(number - 1)
     }
