@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const PAGE: &str = "docs/tutorials/a-leader-for-your-service.md";
+/// The port of this cluster, in the place of the page's, at which a cluster may run already.
+const PORT: &str = "52379";
 const CLIENT: &str = "v3.6.1";
 
 /// A cluster that ends with this value.
@@ -33,7 +35,7 @@ pub fn run() -> Outcome {
         std::fs::remove_dir_all(&data).map_err(|error| format!("{}: {error}", data.display()))?;
     }
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    write(&folder.join("main.go"), program)?;
+    write(&folder.join("main.go"), &program.replace(":2379\"", &format!(":{PORT}\"")))?;
     write(
         &folder.join("go.mod"),
         &format!("module hustings.test/page\n\ngo 1.24\n\nrequire go.etcd.io/etcd/client/v3 {CLIENT}\n"),
@@ -44,11 +46,11 @@ pub fn run() -> Outcome {
     Profile::Dev.build(&["-p", "hustings"])?;
     let hustings = Profile::Dev.folder().join("hustings");
     let mut up = Command::new(&hustings);
-    up.args(["up", "--nodes", "1", "--base-port", "52379", "--data-dir"]).arg(&data).stdout(Stdio::null());
+    up.args(["up", "--nodes", "1", "--base-port", PORT, "--data-dir"]).arg(&data).stdout(Stdio::null());
     let _cluster = Cluster(up.spawn().map_err(|error| format!("{}: {error}", hustings.display()))?);
     chore::run(
         Command::new(&hustings)
-            .args(["status", "--endpoints", "127.0.0.1:52379", "--wait", "30s"])
+            .args(["status", "--endpoints", &format!("127.0.0.1:{PORT}"), "--wait", "30s"])
             .stdout(Stdio::null()),
     )?;
     let said = Command::new(folder.join("page")).output().map_err(|error| error.to_string())?;

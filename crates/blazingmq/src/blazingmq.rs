@@ -2,7 +2,7 @@
 //! Its moves between roles are in [`crate::roles`].
 //!
 //! A follower follows a *tentative* leader (it supported one that has not spoken yet) or a confirmed one, never both
-//! (E4). What to read next: [`crate::elector`].
+//! (E4). Read next: [`crate::elector`].
 
 use crate::healing::Stage;
 use crate::laboratory::Defect;

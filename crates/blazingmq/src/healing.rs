@@ -59,7 +59,7 @@ pub enum Healing {
     LeaderPulling,
     /// LDR_HEALING_STG3: the start of its term is not committed yet.
     LeaderStarting,
-    /// LDR_HEALED: it serves.
+    /// LDR_HEALED: the start of its term is committed, and it serves.
     LeaderHealed,
 }
 

@@ -11,7 +11,7 @@
 //! Deliberately absent: joint changes of membership (one voter at a time), lease reads, the workflow without a state
 //! machine for healing, and the storage of partitions (§3): only who leads what is replicated here.
 //!
-//! What to read next, in the order of the article: [`blazingmq`] (the value and its dispatcher), [`roles`] (its moves), [`elector`],
+//! Read next, in the order of the article: [`blazingmq`] (the value and its dispatcher), [`roles`] (its moves), [`elector`],
 //! [`scouting`], [`candidate`], [`healing`], [`ledger`], [`peer`], [`leading`], [`partitions`], [`message`]; and
 //! [`laboratory`], for comparison. What it shares with the other protocols is in [`hustings_core::leading`].
 

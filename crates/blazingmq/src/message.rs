@@ -47,7 +47,7 @@ pub enum Message {
     /// ElectionResponse: I support you in this term. To itself: this node's term is durable. Unsolicited, by a node
     /// that joins.
     Support {
-        /// The supported term.
+        /// The term in which the sender supports the candidate.
         term: Term,
     },
     /// `[OURS]` I do not support you; in the published form a refusal is silence.
@@ -59,7 +59,7 @@ pub enum Message {
     },
     /// I lead this term.
     Heartbeat {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// The highest round of reads that is not confirmed yet.
         round: u64,
@@ -72,7 +72,7 @@ pub enum Message {
     },
     /// HeartbeatResponse. In a later term: you are stale. `[OURS]` In the same: I follow you.
     Heard {
-        /// The responder's term.
+        /// The responder's term: the leader's, or a later one.
         term: Term,
         /// The round of the heartbeat.
         round: u64,
@@ -83,7 +83,7 @@ pub enum Message {
     },
     /// I do not lead any more.
     Cession {
-        /// The sender's term.
+        /// The term in which the sender led.
         term: Term,
     },
     /// ElectorNodeStatus: I can, or cannot, lead or hold anything.
@@ -93,30 +93,30 @@ pub enum Message {
     },
     /// FollowerLSNRequest: asks for the last place in the receiver's ledger.
     LsnRequest {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
     },
     /// RegistrationRequest and FollowerLSNResponse: I follow, and my ledger ends here.
     Registration {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// The last place in its ledger, durably.
         last: Lsn,
     },
     /// FollowerClusterStateRequest: asks for the records after this place in the receiver's ledger.
     Pull {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// A place in the leader's ledger.
         after: Lsn,
     },
     /// The answer to a pull: the records after that place.
     Pulled {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// The place before the entries.
         previous: Lsn,
-        /// Contiguous records.
+        /// Records in the order of the ledger, without a gap.
         entries: Vec<Entry>,
         /// The last place in the responder's ledger.
         last: Lsn,
@@ -125,60 +125,60 @@ pub enum Message {
     },
     /// That place is not in my ledger.
     PullGap {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// A place of mine at which we may agree.
         hint: Lsn,
     },
     /// The records after it are compacted away here: fetch this snapshot first.
     PullSnapshot {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// The snapshot to fetch.
         reference: SnapshotReference,
     },
     /// The next records of the ledger.
     Records {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// `[OURS]` The place before the entries, so that gaps are seen.
         previous: Lsn,
-        /// Contiguous records.
+        /// Records in the order of the ledger, without a gap.
         entries: Vec<Entry>,
         /// The leader's commit index.
         commit: u64,
     },
     /// LeaderAdvisoryAck: my ledger equals yours up to here, durably. To itself: the leader's own copy.
     Ack {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// Last index that is stored.
         index: u64,
     },
     /// `[OURS]` The place before the records is not in my ledger.
     Gap {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// A place of mine at which we may agree, durably.
         hint: Lsn,
     },
     /// Records that you need are compacted away: fetch this snapshot instead.
     Snapshot {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// The snapshot to fetch.
         reference: SnapshotReference,
     },
     /// The snapshot cannot be had: offer another.
     SnapshotFailed {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// The last record that the snapshot covers.
         lsn: Lsn,
     },
     /// `[OURS]` Take over: propose at once.
     Handover {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
     },
 }

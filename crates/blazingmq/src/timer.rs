@@ -19,6 +19,6 @@ pub enum Timer {
     Healing,
     /// A hand-over took too long.
     Transfer,
-    /// What preferred members were handed and lost is long ago.
+    /// A period ends: hand-overs to preferred members and losses of leadership are forgotten bit by bit.
     Patience,
 }

@@ -49,7 +49,7 @@ pub struct Member {
     pub client_urls: Vec<String>,
     /// The storage incarnation bound to this identity: a data directory with another one has lost its promises and may
     /// not vote in this member's name. `None` until the first start was committed.
-    pub incarnation: Option<u64>,
+    pub storage_incarnation: Option<u64>,
     /// Whether this learner becomes a voter by itself as soon as it has caught up, so that adding a member whose
     /// address is mistyped never costs a quorum (MB-06).
     pub wants_vote: bool,
@@ -60,10 +60,10 @@ pub struct Member {
 /// As derived, but for a word that golden descriptions of earlier builds do not have.
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Member { name, peer_urls, client_urls, incarnation, wants_vote, is_witness } = self;
+        let Member { name, peer_urls, client_urls, storage_incarnation, wants_vote, is_witness } = self;
         let mut described = f.debug_struct("Member");
         described.field("name", name).field("peer_urls", peer_urls).field("client_urls", client_urls);
-        described.field("incarnation", incarnation).field("wants_vote", wants_vote);
+        described.field("incarnation", storage_incarnation).field("wants_vote", wants_vote);
         if *is_witness {
             described.field("is_witness", is_witness);
         }
@@ -117,7 +117,7 @@ impl Default for Limits {
 /// The settings with which a protocol value is created.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cluster {
-    /// This node's id.
+    /// This node's id, unique in its cluster and never reused.
     pub me: NodeId,
     /// The membership that the cluster was founded with; a snapshot or committed membership entries supersede it.
     pub membership: Arc<Membership>,

@@ -12,8 +12,8 @@
 //!           └─ Acknowledging ► Following, with Progress over lossy links   Raft, GMT-2000, BlazingMQ
 //! ```
 //!
-//! What truly differs is deliberately absent: elections, messages, timers, Paxos' journal and promises, ZAB's phases. How a
-//! sixth protocol uses this: `docs/a-sixth-protocol.md`. What to read next: [`node`], [`office`].
+//! Deliberately absent is all that truly differs: elections, messages, timers, Paxos' journal and promises, ZAB's phases. How a
+//! sixth protocol uses this: `docs/a-sixth-protocol.md`. Read next: [`node`], [`office`].
 
 pub mod history;
 pub mod node;

@@ -4,7 +4,7 @@
 //! lock and no logger; the host of a protocol supplies all of those. Read the modules in the order below: the trait
 //! first, then the words it speaks, then [`replica`], which is what every host really runs.
 //!
-//! What to read next: `ARCHITECTURE.md`, then `crates/raft`.
+//! Read next: `ARCHITECTURE.md`, then `crates/raft`.
 
 pub mod protocol;
 

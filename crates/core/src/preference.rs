@@ -18,14 +18,14 @@ const PERIOD: u32 = READY_CHECKS << DOUBLINGS_MAX;
 /// hand-over sooner each time that the longest wait is over.
 const STEPS: u32 = 2;
 
-/// What a leadership counts that was lost to another.
+/// Weight of a leadership that was lost to another member.
 const LOST: u32 = 4;
 
-/// What one counts that was lost and that nobody else took. Most often its peers were to blame; but where a member loses and regains
+/// Weight of a leadership that was lost and that nobody else took. Most often its peers were to blame; but where a member loses and regains
 /// leadership again and again, it may be sick itself, and as quick to stand for election.
 const REGAINED: u32 = 1;
 
-/// What must come together until a preferred member is preferred no more: the second loss, before the first is forgotten.
+/// Sum of weights at which a preferred member is preferred no more: a second loss, before the first is forgotten.
 const LOSSES_MAX: u32 = LOST + LOST / STEPS;
 
 /// Each time that it comes to that doubles the time which it lasts, until eight periods, half an hour as members are set up.
@@ -49,7 +49,7 @@ pub struct Patience {
     has_lost: bool,
     /// An operator has asked for another leader in its present reign: however it ends, that is no loss.
     is_asked_away: bool,
-    /// What the leaderships count that it lost, and that are not forgotten.
+    /// Sum of the weights of the leaderships that it lost, and that are not forgotten.
     losses: u32,
     /// Ends of periods until it is preferred again.
     suspended: u32,
@@ -113,13 +113,13 @@ impl Patience {
         self.has_lost = !self.is_asked_away;
     }
 
-    /// This member leads.
+    /// This member leads: nobody else took the leadership that it lost before, if it lost one.
     pub fn on_leads(&mut self) {
         self.is_asked_away = false;
         self.count(REGAINED);
     }
 
-    /// Another member leads.
+    /// Another member leads: it took the leadership that this member lost before, if it lost one.
     pub fn on_other_leads(&mut self) {
         self.count(LOST);
     }

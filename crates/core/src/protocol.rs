@@ -10,7 +10,7 @@
 //!                                                   └─►  Announce     role, term, leader, and why
 //! ```
 //!
-//! What to read next: [`crate::replica`], which runs a protocol beside a state machine for every host.
+//! Read next: [`crate::replica`], which runs a protocol beside a state machine for every host.
 
 use crate::options;
 use crate::{
@@ -192,7 +192,7 @@ impl fmt::Display for Refusal {
 /// The answer to a ticket.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Outcome {
-    /// It is done.
+    /// The request was carried out.
     Done,
     /// It was *definitely* not done.
     Refused(Refusal),
@@ -220,7 +220,7 @@ pub enum Input<P: Protocol> {
     Message {
         /// The sender, as the link knows it.
         from: NodeId,
-        /// The message, decoded.
+        /// The message, decoded by the host.
         message: P::Message,
     },
     /// A timer fired. Never one that was cancelled or armed again since.
@@ -251,7 +251,7 @@ pub enum Input<P: Protocol> {
     Admin {
         /// The ticket under which it is answered.
         ticket: Ticket,
-        /// The request itself.
+        /// The administrator's request to the protocol.
         request: Admin,
     },
     /// New ranges for heartbeats and elections; timers already set keep theirs.
@@ -285,7 +285,7 @@ pub enum Effect<P: Protocol> {
     Send {
         /// The receiver; may be this node itself.
         to: NodeId,
-        /// The message itself.
+        /// The message, which the host encodes.
         message: P::Message,
         /// The record that must be durable first.
         rests_on: RestsOn,

@@ -11,7 +11,7 @@
 //!                 └── tickets, reads, snapshots      └── Apply ──► S::apply
 //! ```
 //!
-//! What to read next: `crates/node`, the host that does the actions for real.
+//! Read next: `crates/node`, the host that does the actions for real.
 
 pub mod application;
 pub mod applied_requests;
@@ -216,7 +216,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.applied
     }
 
-    /// This node's id.
+    /// This node's id, unique in its cluster and never reused.
     pub fn me(&self) -> NodeId {
         self.me
     }

@@ -15,7 +15,7 @@ pub enum Role {
     Candidate,
     /// Elected, not yet ready: learns or establishes history before it serves.
     Synchronizing,
-    /// Leads and serves.
+    /// Leads its term, has settled the past, and serves.
     Leader,
 }
 
@@ -185,7 +185,7 @@ impl fmt::Display for Reason {
 pub struct Transition {
     /// The node that changed.
     pub node: NodeId,
-    /// Its role before.
+    /// The role that the node had until now.
     pub from: Role,
     /// Its role from now on; the same if only its term or leader changed.
     pub to: Role,

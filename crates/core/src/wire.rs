@@ -164,7 +164,7 @@ pub struct MemberShape {
     #[prost(string, repeated, tag = "4")]
     client_urls: Vec<String>,
     #[prost(uint64, optional, tag = "5")]
-    incarnation: Option<u64>,
+    storage_incarnation: Option<u64>,
     #[prost(bool, tag = "6")]
     wants_vote: bool,
     #[prost(bool, tag = "7")]
@@ -173,13 +173,13 @@ pub struct MemberShape {
 
 impl MemberShape {
     fn of(id: NodeId, member: &Member) -> MemberShape {
-        let Member { name, peer_urls, client_urls, incarnation, wants_vote, is_witness } = member.clone();
-        MemberShape { id: id.0, name, peer_urls, client_urls, incarnation, wants_vote, is_witness }
+        let Member { name, peer_urls, client_urls, storage_incarnation, wants_vote, is_witness } = member.clone();
+        MemberShape { id: id.0, name, peer_urls, client_urls, storage_incarnation, wants_vote, is_witness }
     }
 
     fn into_member(self) -> (NodeId, Member) {
-        let MemberShape { id, name, peer_urls, client_urls, incarnation, wants_vote, is_witness } = self;
-        (NodeId(id), Member { name, peer_urls, client_urls, incarnation, wants_vote, is_witness })
+        let MemberShape { id, name, peer_urls, client_urls, storage_incarnation, wants_vote, is_witness } = self;
+        (NodeId(id), Member { name, peer_urls, client_urls, storage_incarnation, wants_vote, is_witness })
     }
 }
 

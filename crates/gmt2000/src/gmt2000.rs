@@ -2,7 +2,7 @@
 //! Its moves between roles are in [`crate::roles`].
 //!
 //! The text's two machines run in one value: [`crate::elector`] is WATCHING and VOTING, [`crate::candidate`] is FOLLOWER and
-//! LEADER. What to read next: [`crate::elector`].
+//! LEADER. Read next: [`crate::elector`].
 
 use crate::elector::{Ballot, Standing};
 use crate::laboratory::Defect;

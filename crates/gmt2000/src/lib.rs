@@ -9,9 +9,9 @@
 //! Deliberately absent: joint changes of membership (one voter at a time), lease reads, a pre-vote (ELECT promises
 //! nothing and is its own pre-vote).
 //!
-//! What to read next, in the order of the text: [`gmt2000`] (the value and its dispatcher), [`roles`] (its moves), [`elector`], [`candidate`],
+//! Read next, in the order of the text: [`gmt2000`] (the value and its dispatcher), [`roles`] (its moves), [`elector`], [`candidate`],
 //! [`lead`], [`leading`], [`message`]; [`published`], for comparison, and [`laboratory`], for proofs that the judge convicts.
-//! What it shares with the other protocols is in [`hustings_core::leading`].
+//! [`hustings_core::leading`] has the part that all protocols share.
 
 pub mod gmt2000;
 pub mod roles;

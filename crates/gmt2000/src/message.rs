@@ -34,7 +34,7 @@ pub enum Message {
     Elect {
         /// Number of the election; zero in the published form, which does not number them.
         ballot: Term,
-        /// The sender's claim.
+        /// The sender's claim to leadership: its log, its priority, and whom it has led.
         claim: Claim,
         /// The last message that the sender knows to be committed.
         commit: Lsn,
@@ -63,7 +63,7 @@ pub enum Message {
     },
     /// I follow: answers a heartbeat.
     Heard {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// The round of the heartbeat.
         round: u64,
@@ -74,14 +74,14 @@ pub enum Message {
     },
     /// Acknowledges: my log equals yours up to here, durably. To itself: the leader's own copy.
     Stored {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// Last index that is stored.
         index: u64,
     },
     /// The message before the entries is missing here, or is another one.
     Gap {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// The previous index that was refused.
         index: u64,
@@ -92,26 +92,26 @@ pub enum Message {
     },
     /// I voted in a later ballot and cannot follow you.
     Obsolete {
-        /// The sender's ballot.
+        /// The later ballot in which the sender voted.
         term: Term,
     },
     /// Messages that you need are compacted away: fetch this snapshot instead.
     Snapshot {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// The snapshot to fetch.
         reference: SnapshotReference,
     },
     /// The snapshot cannot be had: offer another.
     SnapshotFailed {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
         /// The last message that the snapshot covers.
         lsn: Lsn,
     },
     /// Take over: start an election as my successor.
     Handover {
-        /// The leader's term.
+        /// The term of the leader that sends this, or that is answered.
         term: Term,
     },
 }

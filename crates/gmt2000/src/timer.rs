@@ -15,6 +15,6 @@ pub enum Timer {
     QuorumCheck,
     /// A hand-over took too long.
     Transfer,
-    /// What preferred members were handed and lost is long ago.
+    /// A period ends: hand-overs to preferred members and losses of leadership are forgotten bit by bit.
     Patience,
 }

@@ -173,9 +173,9 @@ pub struct Range {
 pub enum SortOrder {
     /// In the store's own order: by key, ascending.
     None = 0,
-    /// The lowest first.
+    /// The lowest comes first.
     Ascend = 1,
-    /// The highest first.
+    /// The highest comes first.
     Descend = 2,
 }
 
@@ -183,7 +183,7 @@ pub enum SortOrder {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Enumeration)]
 #[repr(i32)]
 pub enum SortTarget {
-    /// By the key.
+    /// By the key, byte by byte.
     Key = 0,
     /// By how often the key was written since it was created.
     Version = 1,
@@ -191,7 +191,7 @@ pub enum SortTarget {
     Create = 2,
     /// The revision that last wrote the key.
     Mod = 3,
-    /// By the value.
+    /// By the value, byte by byte.
     Value = 4,
 }
 
@@ -230,13 +230,13 @@ pub struct Compare {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Enumeration)]
 #[repr(i32)]
 pub enum Comparison {
-    /// Equal to the target.
+    /// The property equals the target.
     Equal = 0,
-    /// Above the target.
+    /// The property is greater than the target.
     Greater = 1,
-    /// Below the target.
+    /// The property is less than the target.
     Less = 2,
-    /// Not equal to the target.
+    /// The property differs from the target.
     NotEqual = 3,
 }
 
@@ -274,7 +274,7 @@ pub enum Request {
     /// Reads a range of keys.
     #[prost(message, tag = "1")]
     Range(Range),
-    /// Writes one key.
+    /// Writes one key, with its value and perhaps a lease.
     #[prost(message, tag = "2")]
     Put(Put),
     /// Deletes a range of keys.

@@ -69,7 +69,7 @@ impl Budget {
         self.spend((bytes / self.rules.bytes) as u64)
     }
 
-    /// What was spent so far.
+    /// Cost that was spent so far.
     pub(crate) fn spent(&self) -> u64 {
         self.limit - self.left
     }

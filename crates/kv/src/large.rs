@@ -8,7 +8,7 @@
 //! A snapshot writes every value anyway, so none is written twice for this, and nothing has to be collected: the place moves
 //! from file to file, and a file that no value and no view names any more is closed. Views share the value, so they move with it.
 //!
-//! What it deliberately does not do: fail. A value that cannot be read back is gone on this member, as a log whose sync failed
+//! It deliberately has no error. A value that cannot be read back is gone on this member, as a log whose sync failed
 //! (ADR 31): the process ends and says where, and the other members serve.
 //!
 //! Read next: [`crate::version`], which has one where its value is large.

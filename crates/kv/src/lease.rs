@@ -9,7 +9,7 @@
 //! that is due counts as gone for every command that names it: a keep-alive that is answered with a time to live has really
 //! renewed (AP-15), and a key attached to a lease either goes with it or was refused (AP-14).
 //!
-//! What it deliberately does not do: pick ids, or a smallest time to live; both are the server's.
+//! It deliberately picks no ids and knows no smallest time to live; both are the server's.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -47,7 +47,7 @@ impl Share {
     }
 }
 
-/// A granted lease.
+/// A granted lease: its time to live, its end in log time, and its keys.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Lease {
     /// The time to live that was granted, seconds; a part of one counts as a whole.
@@ -81,7 +81,7 @@ pub struct LeaseStatus {
 pub enum LeaseKeys {
     /// Leave the keys out.
     Omit,
-    /// List all keys.
+    /// List all keys that hang on the lease.
     List,
 }
 

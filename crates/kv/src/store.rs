@@ -15,7 +15,7 @@
 //! each change in it takes the next sub revision; the store starts at main revision 1; a deletion leaves a tombstone; a
 //! deletion of nothing takes no revision.
 //!
-//! What it deliberately does not do: decide. Ranges are read in [`crate::range`], transactions run in [`crate::txn`].
+//! It deliberately decides nothing: ranges are read in [`crate::range`], transactions run in [`crate::txn`].
 
 use std::{borrow::Borrow, sync::Arc, time::Duration};
 

@@ -111,7 +111,7 @@ impl UnreadEvent {
         self.0.is_on_file()
     }
 
-    /// Reads its values.
+    /// Reads the values of the change, from the disk where they are large.
     pub fn read(&self) -> Event {
         Event::of(&self.0)
     }
@@ -120,7 +120,7 @@ impl UnreadEvent {
 /// The size of a part of history that is answered at a time; one revision is never split, so an answer can be larger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Portion {
-    /// Number of events.
+    /// Number of events after which the portion ends.
     pub events: usize,
     /// Bytes of keys and values.
     pub bytes: usize,

@@ -4,7 +4,7 @@
 //! (`Links::Session`). Maelstrom has only datagrams, so this is a small transport: numbered packets, cumulative
 //! acknowledgements, repetition, and an end that both sides notice. Protocols that take any link never meet it.
 //!
-//! Each end of a connection has an *incarnation* that grows whenever a connection ends there, across restarts too. A packet
+//! Each end of a connection has a number that grows whenever a connection ends there, across restarts too. A packet
 //! names both; it counts only where both are the present ones:
 //!
 //! ```text
@@ -16,7 +16,7 @@
 //!      │── from 8, to 5 ─────────────────────────►│   link up at n2
 //! ```
 //!
-//! What comes behind a lost packet waits for it, so a repetition must not be late: a peer that speaks without acknowledging what
+//! Packets behind a lost one wait for it, so a repetition must not be late: a peer that speaks without acknowledging what
 //! it must have had by now did not get it, and gets it again at once. Where nobody speaks, a packet is repeated after a time
 //! that grows with the round trips measured (mean and four deviations, as in TCP; those of repeated packets count for nothing,
 //! as nobody knows which of the two was acknowledged), and doubles each time. Sources: RFC 6298; Karn and Partridge 1987.
@@ -44,7 +44,7 @@ const EARLY_MAX: usize = 1_000;
 /// The unit that travels between two nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// Incarnation of the sender's end.
+    /// Number of the sender's end of the connection; it grows whenever a connection ends there.
     pub from: u64,
     /// The receiver's, as the sender knows it; 0 when it does not.
     pub to: u64,

@@ -17,9 +17,9 @@
 //!
 //! Maelstrom's network has no connections. A protocol that needs them (`Links::Session`) gets them from [`connection`].
 //!
-//! What it deliberately does not do: it changes no membership.
+//! It deliberately changes no membership.
 //!
-//! What to read next: [`node`], then [`mod@bench`].
+//! Read next: [`node`], then [`mod@bench`].
 
 pub mod dice;
 pub mod json;

@@ -7,7 +7,7 @@
 //! Every request gets at most one reply (MC-3). A definite error is said only where nothing was proposed, or as the outcome of
 //! applying the very entry (MC-4, MC-5); what is perhaps done is error 13 or 0.
 //!
-//! What to read next: [`crate::stdio`], which hosts a node for real, and [`crate::bench::virtual_time`], which hosts many.
+//! Read next: [`crate::stdio`], which hosts a node for real, and [`crate::bench::virtual_time`], which hosts many.
 
 mod acting;
 
@@ -511,7 +511,7 @@ impl<P: Protocol> Running<P> {
     }
 }
 
-/// A peer's packet; what is missing or absurd in it makes one of no known incarnation, which comes to nothing.
+/// A peer's packet; what is missing or absurd in it makes one of no known connection, which comes to nothing.
 fn packet_of(body: &Body) -> Packet {
     let number = |field: &str| body.get(field).and_then(Value::as_u64);
     let data = body.get("data").and_then(Value::as_str).map(str::to_string);

@@ -3,9 +3,9 @@
 //! A key holds any JSON value: lin-kv and txn-rw-register write it, txn-list-append appends to it. Beside the map stand a
 //! set (broadcast, g-set), a counter and the logs of the kafka workload. Commands, and the snapshot, are JSON themselves.
 //!
-//! What it deliberately does not do: time. Nothing here ever falls due.
+//! It deliberately knows no time: nothing here ever falls due.
 //!
-//! What to read next: [`crate::request`], how a client's message becomes a [`Command`] or a [`Question`].
+//! Read next: [`crate::request`], how a client's message becomes a [`Command`] or a [`Question`].
 
 use crate::json::Json;
 use bytes::{Buf, Bytes};
@@ -80,7 +80,7 @@ pub enum Command {
 /// The store's answer to a command.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Answer {
-    /// It is done.
+    /// The command was carried out.
     Done,
     /// It is not done: there is no such key.
     Absent,

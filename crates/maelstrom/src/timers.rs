@@ -24,7 +24,7 @@ impl<T: Ord + Copy> Timers<T> {
         self.armed.insert(timer, now + dice.between(micros(after.start()), micros(after.end())));
     }
 
-    /// Disarms a timer.
+    /// Disarms a timer: it does not fire any more.
     pub fn disarm(&mut self, timer: T) {
         self.armed.remove(&timer);
     }

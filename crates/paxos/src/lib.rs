@@ -8,7 +8,7 @@
 //!
 //! Deliberately absent: joint changes of membership (one voter at a time), lease reads, weights, eras in ballots.
 //!
-//! What to read next, in the order of the texts: [`paxos`] (the value and its dispatcher), [`roles`] (its moves), [`ballot`] (quorums,
+//! Read next, in the order of the texts: [`paxos`] (the value and its dispatcher), [`roles`] (its moves), [`ballot`] (quorums,
 //! promises, and why an [`Accept`] cannot be made up), [`journal`], [`low_ball`], [`recover`], [`acceptor`], [`lead`],
 //! [`peer`], [`catch_up`], [`leading`], [`message`]; and [`laboratory`], for comparison. What it shares with the other
 //! protocols is in [`hustings_core::leading`].

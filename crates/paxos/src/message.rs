@@ -12,7 +12,7 @@ use prost::Message as _;
 /// A leader's sign of life: the weak evidence. No clock is in it (TH-6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Heartbeat {
-    /// The leader's ballot.
+    /// The ballot of the leader that sends this, or that is answered.
     pub ballot: Term,
     /// Number of the heartbeat in that ballot; only grows.
     pub counter: u64,
@@ -68,7 +68,7 @@ pub enum Message {
     },
     /// Promised. To itself: this node's own promise is durable.
     PrepareAck {
-        /// The asker's ballot.
+        /// The ballot of the candidate that asked.
         ballot: Term,
         /// The first slot that was asked about.
         from: u64,
@@ -79,7 +79,7 @@ pub enum Message {
     },
     /// Not promised: a higher ballot is, or the slot is committed.
     PrepareNack {
-        /// The asker's ballot.
+        /// The ballot of the candidate that asked.
         ballot: Term,
         /// The ballot that the responder has promised.
         promised: Term,
@@ -88,7 +88,7 @@ pub enum Message {
     },
     /// Accept these values. Without any: only the commit is news.
     Accept {
-        /// The leader's ballot.
+        /// The ballot of the leader that sends this, or that is answered.
         ballot: Term,
         /// Accepts of consecutive slots.
         accepts: Vec<Accept>,
@@ -97,7 +97,7 @@ pub enum Message {
     },
     /// Accepted, durably. To itself: the leader's own accepts are. Without any slot, only the commit is news.
     AcceptAck {
-        /// The leader's ballot.
+        /// The ballot of the leader that sends this, or that is answered.
         ballot: Term,
         /// The first slot that was accepted.
         from: u64,
@@ -108,7 +108,7 @@ pub enum Message {
     },
     /// Not accepted, or not heard: a higher ballot is promised, or the slots are committed.
     AcceptNack {
-        /// The leader's ballot.
+        /// The ballot of the leader that sends this, or that is answered.
         ballot: Term,
         /// The ballot that the responder has promised.
         promised: Term,
@@ -128,7 +128,7 @@ pub enum Message {
     },
     /// HeartbeatAck: I hear you (TL-10).
     CommitAck {
-        /// The leader's ballot.
+        /// The ballot of the leader that sends this, or that is answered.
         ballot: Term,
         /// Number of the heartbeat that is answered.
         counter: u64,
@@ -160,7 +160,7 @@ pub enum Message {
     },
     /// `[OURS]` Take over at once.
     Handover {
-        /// The leader's ballot.
+        /// The ballot of the leader that sends this, or that is answered.
         ballot: Term,
     },
 }

@@ -1,7 +1,7 @@
 //! The value: [`Paxos`], its state, its one dispatcher, and what is always true of it.
 //! Its moves between roles are in [`crate::roles`].
 //!
-//! The acceptor (TA-1 to TA-8) is the same in every role. What to read next: [`crate::ballot`].
+//! The acceptor (TA-1 to TA-8) is the same in every role. Read next: [`crate::ballot`].
 
 use crate::ballot::Promises;
 use crate::journal::Journal;

@@ -11,7 +11,7 @@ pub type Value = Option<u64>;
 /// The effect of an operation, as its client saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Act {
-    /// Read this value.
+    /// Read this value; `None` where there was no key.
     Read(Value),
     /// Wrote this (a deletion writes `None`).
     Write(Value),

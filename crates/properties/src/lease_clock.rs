@@ -4,7 +4,7 @@
 //! the moment at which entry *i* was proposed, log time moves on by no more than true time does. That is asked of every
 //! command, since any of them may grant or renew.
 //!
-//! What it deliberately does not do: ask whether leases end at all; that is liveness, and the scheduler's question.
+//! It deliberately does not ask whether leases end at all; that is liveness, and the scheduler's question.
 
 use crate::Violation;
 use std::collections::BTreeMap;

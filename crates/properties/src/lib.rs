@@ -10,7 +10,7 @@
 //! - [`tenures`]: an application has one leader, and what comes too late is refused;
 //! - [`by_configurations`]: the same judgement by another algorithm, slow and simple, against which the fast one is tested.
 //!
-//! What to read next: [`chronicle`].
+//! Read next: [`chronicle`].
 
 pub mod by_configurations;
 pub mod chronicle;

@@ -12,7 +12,7 @@
 //! | [`Rules::check_complete`] | `leader-completeness` |
 //! | [`Rules::check_on_quorum`], [`Rules::is_lost`] | `commit-on-quorum` |
 //!
-//! What to read next: [`crate::chronicle`].
+//! Read next: [`crate::chronicle`].
 
 use crate::Violation;
 use hustings_core::options::Options;

@@ -12,7 +12,7 @@
 //! | `no-fault-no-change` (P4) | without a fault there is one tenure |
 //! | `told-in-order` (P5) | a tenure has one start and one end, with a reason; a belief that ended stays ended |
 //!
-//! What it deliberately does not do: know why a candidate does something; that is in its announcements.
+//! It deliberately does not know why a candidate does something; that is in its announcements.
 //!
 //! Source: `docs/leadership.md`, "What holds".
 

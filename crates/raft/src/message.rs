@@ -49,7 +49,7 @@ pub enum Message {
     VoteReply(VoteReply),
     /// Entries, after the place where leader and follower should agree.
     Append {
-        /// The leader's term.
+        /// The term in which the sender leads.
         term: Term,
         /// The place before the entries.
         previous: Lsn,
@@ -60,14 +60,14 @@ pub enum Message {
     },
     /// The log matches up to here, durably; to itself it counts the leader's own copy.
     Matched {
-        /// The follower's term.
+        /// The term in which the follower answers.
         term: Term,
         /// Last index that matches.
         index: u64,
     },
     /// The log differs before the entries.
     Rejected {
-        /// The follower's term.
+        /// The term in which the follower answers.
         term: Term,
         /// The previous index that was refused.
         index: u64,
@@ -78,14 +78,14 @@ pub enum Message {
     },
     /// This much of what you hold is committed. No answer.
     Commit {
-        /// The leader's term.
+        /// The term in which the sender leads.
         term: Term,
         /// Never above what the receiver is known to hold (RC-3).
         index: u64,
     },
     /// I still lead; `position` names the reads to confirm.
     Heartbeat {
-        /// The leader's term.
+        /// The term in which the sender leads.
         term: Term,
         /// Index that is committed, as in [`Message::Commit`].
         commit: u64,
@@ -94,7 +94,7 @@ pub enum Message {
     },
     /// I follow you: the answer to a heartbeat.
     HeartbeatReply {
-        /// The follower's term.
+        /// The term in which the follower answers.
         term: Term,
         /// The position of the heartbeat.
         position: u64,
@@ -105,21 +105,21 @@ pub enum Message {
     },
     /// Entries that you need are compacted away: fetch this snapshot instead.
     Snapshot {
-        /// The leader's term.
+        /// The term in which the sender leads.
         term: Term,
         /// The snapshot to fetch.
         reference: SnapshotReference,
     },
     /// The snapshot cannot be had: offer another.
     SnapshotFailed {
-        /// The follower's term.
+        /// The term in which the follower answers.
         term: Term,
         /// The last entry that the snapshot covers.
         lsn: Lsn,
     },
-    /// Campaign now (RV-7).
+    /// Asks the receiver to campaign at once, as the leader's successor (RV-7).
     TimeoutNow {
-        /// The leader's term.
+        /// The term in which the sender leads.
         term: Term,
     },
 }

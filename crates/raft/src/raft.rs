@@ -2,7 +2,7 @@
 //! Its moves between roles are in [`crate::roles`].
 //!
 //! The dispatcher checks terms (RT-1, RT-2), then calls one leaf per message; leaves do not look at terms again.
-//! What to read next: [`crate::election`].
+//! Read next: [`crate::election`].
 
 use crate::election::Campaign;
 use crate::laboratory::Defect;

@@ -34,7 +34,7 @@ pub struct Fact {
 /// Two facts that cannot both be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Conviction {
-    /// One of [`PROPERTIES`].
+    /// Name of the property that does not hold: one of [`PROPERTIES`].
     pub property: &'static str,
     /// The two, in the order in which they were found.
     pub facts: [Fact; 2],

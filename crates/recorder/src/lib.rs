@@ -10,7 +10,7 @@
 //! a thread of its own writes the files ([`ring`]), so that no disk delays an election. The contents of clients'
 //! requests are not kept: a payload is its length and its checksum ([`mask`]).
 //!
-//! What to read next: [`Recorded`], then [`replay`], then [`judge`], which compares the lives of all members.
+//! Read next: [`Recorded`], then [`replay`], then [`judge`], which compares the lives of all members.
 
 mod fingerprint;
 pub mod judge;

@@ -22,7 +22,7 @@ pub struct Heard {
 pub enum Mark {
     /// Role, term or leader changed.
     Transition {
-        /// The role before.
+        /// The role that the node had until now.
         from: Role,
         /// The role from now on.
         to: Role,

@@ -41,7 +41,7 @@ impl Traffic {
     }
 }
 
-/// Counts of messages.
+/// Number of times that each message was counted.
 #[derive(Default)]
 struct Counts(BTreeMap<Message, usize>);
 

@@ -30,7 +30,7 @@ pub struct Played {
     pub not_told: Vec<(usize, &'static str)>,
     /// Births at which something else is on the disk than the life before wrote, which was told or answered otherwise than recorded.
     pub births_otherwise: Vec<usize>,
-    /// What does not hold, each with the steps that show it.
+    /// Violations of properties, each with the steps that show it.
     pub violations: Vec<Violation>,
 }
 
@@ -168,7 +168,7 @@ impl<P: Protocol> Living<'_, P> {
     }
 }
 
-/// What does not hold, by what is seen first.
+/// Violations of properties over all lives, the one that is seen first before the others.
 fn violations(lives: &[(Recording, Replayed)]) -> Vec<Violation> {
     let step = |at_micros: u64| usize::try_from(at_micros).unwrap_or(usize::MAX);
     let mut violations = Vec::new();

@@ -292,7 +292,7 @@ impl<'a, P: Protocol> Performer<'a, P> {
     }
 }
 
-/// What an answer is compared with.
+/// The answer that a replayed one is compared with.
 enum Answer {
     /// The fingerprint of the recorded one; none when the recorded value did not return.
     Recorded(Option<u64>),

@@ -117,7 +117,7 @@ pub(crate) enum HostInput {
     Fetched,
     /// A snapshot was installed that was to be.
     Installed(Lsn),
-    /// All others.
+    /// Any other input: nothing need come before it.
     Other,
 }
 

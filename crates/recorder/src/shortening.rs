@@ -1,4 +1,4 @@
-//! What of a script shows a violation: [`Script::shortened`].
+//! Shortens a script to steps that still show its violation: [`Script::shortened`].
 //!
 //! A part of a script stands for a run that could have happened:
 //!

@@ -30,13 +30,13 @@ pub struct Torture {
     pub binary: PathBuf,
     /// Name of the protocol.
     pub protocol: String,
-    /// Number of members.
+    /// Number of members of the cluster.
     pub nodes: usize,
     /// Duration of the load, at least.
     pub length: Duration,
     /// Seed of the clients' and the proxies' dice.
     pub seed: u64,
-    /// Number of clients.
+    /// Number of clients that write, read and compare at once.
     pub clients: u64,
     /// Number of keys that the clients use.
     pub keys: u64,
@@ -53,9 +53,9 @@ pub struct Torture {
 /// The treatment of the nodes' logs when everything held; else they stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Logs {
-    /// Remove the logs.
+    /// Remove the logs of a run in which everything held.
     Remove,
-    /// Keep the logs.
+    /// Keep the logs of every run.
     Keep,
 }
 

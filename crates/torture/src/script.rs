@@ -132,7 +132,7 @@ impl Act {
 pub struct Step {
     /// Moment of the act, since the cluster first served.
     pub at: Duration,
-    /// The act itself.
+    /// The act that breaks or mends something.
     pub act: Act,
 }
 

@@ -3,7 +3,7 @@
 use crate::digested::{self, Digested, Service};
 use crate::journal::{Arrow, Line};
 use crate::machine::{self, Job, Machine};
-use crate::network::{Fate, Flight};
+use crate::network::{Delivery, Flight};
 use crate::world::{EventKind, World};
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::{Action, Event, ReplicaMessage, SnapshotContents};
@@ -180,8 +180,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         if self.network.take_damage(at, peer) {
             return self.damage(at, peer, &message);
         }
-        match self.network.fate(at, peer, self.now) {
-            Fate::Arrives(when, again) => {
+        match self.network.delivery(at, peer, self.now) {
+            Delivery::Arrives(when, again) => {
                 self.journal.arrow_arrives(arrow, when);
                 if let Some(again) = again {
                     let second = self.journal.second_copy(arrow, again);
@@ -189,8 +189,8 @@ impl<P: Protocol, S: Service> World<P, S> {
                 }
                 self.take_off(at, peer, when, arrow, message);
             }
-            Fate::Lost => self.counts.lost += 1,
-            Fate::Breaks(when) => {
+            Delivery::Lost => self.counts.lost += 1,
+            Delivery::Breaks(when) => {
                 self.counts.lost += 1;
                 let session = self.network.session(at, peer);
                 self.at(when, EventKind::Break(at, peer, session));

@@ -1,4 +1,4 @@
-//! What can be done to a world, as a value and as a line of text: [`Command`], [`Who`].
+//! Everything that can be done to a world, as a value and as a line of text: [`Command`], [`Who`].
 //!
 //! A line reads the same whether a person wrote it, a seed drew it or the checker found it, so every run can be played again.
 
@@ -7,7 +7,7 @@ use std::fmt;
 /// Which members a command is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Who {
-    /// This one: `n1`.
+    /// The member with this id: `n1`.
     Node(u64),
     /// The current leader of the highest term.
     Leader,
@@ -17,7 +17,7 @@ pub enum Who {
     Others,
     /// Those whose disks were wiped: `wiped`.
     Wiped,
-    /// Everybody: `all`.
+    /// All members that there are: `all`.
     All,
 }
 
@@ -34,18 +34,18 @@ impl fmt::Display for Who {
     }
 }
 
-/// What goes wrong with a disk.
+/// A fault of a disk, or its end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DiskFault {
     /// Nothing that was asked for gets done.
     Stall,
-    /// It works again.
+    /// The disk works again, as fast as at first.
     Recover,
     /// Syncs take so many microseconds.
     Slow(u64),
     /// So many more bytes, then it is full.
     Full(u64),
-    /// It has room again.
+    /// The disk has room again.
     Roomy,
     /// The n-th operation from now fails.
     Fail(u64),
@@ -57,7 +57,7 @@ pub enum DiskFault {
     Rot(u64),
 }
 
-/// What can be done to a world.
+/// Something that is done to a world: a fault, a request, or a demand that something be true.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Command {
     /// Time passes, in microseconds.
@@ -75,7 +75,7 @@ pub enum Command {
     Restart(Who),
     /// The process stands still (SIGSTOP).
     Pause(Who),
-    /// It goes on.
+    /// A process that stood still goes on (SIGCONT).
     Resume(Who),
     /// Nothing that the first says reaches the second.
     Mute(Who, Who),
@@ -85,7 +85,7 @@ pub enum Command {
     Isolate(Who),
     /// Only members of the same group reach each other.
     Partition(Vec<Vec<Who>>),
-    /// What the first says takes this long to reach the second, at least and at most, in microseconds.
+    /// Messages from the first to the second take this long, at least and at most, in microseconds.
     Slow(Who, Who, u64, u64),
     /// A message that is under way takes so many microseconds longer: from whom, to whom, and of those between the two the how
     /// many-th to arrive, from 1.
@@ -98,16 +98,16 @@ pub enum Command {
     Reset(Who, Who),
     /// All links: shortest and longest delay in microseconds, loss and duplicates in a million.
     Links {
-        /// The shortest delay.
+        /// The shortest delay, in microseconds.
         delay_min: u64,
-        /// The longest.
+        /// The longest delay, in microseconds.
         delay_max: u64,
-        /// Messages lost.
+        /// Messages of a million that are lost.
         loss: u32,
-        /// Messages that arrive twice.
+        /// Messages of a million that arrive twice.
         duplicates: u32,
     },
-    /// The disk.
+    /// Something goes wrong with this member's disk, or is well again.
     Disk(Who, DiskFault),
     /// The disk is replaced by a blank one, under the same identity.
     Wipe(Who),
@@ -117,11 +117,11 @@ pub enum Command {
     Suspend(Who, u64),
     /// The leader hands over.
     Transfer(Who),
-    /// Stops leading.
+    /// This member stops leading, and hands over to its best follower.
     Resign(Who),
-    /// Campaigns.
+    /// This member campaigns, without waiting for an election timeout.
     Campaign(Who),
-    /// Treats its leader as unknown.
+    /// This member treats its leader as unknown.
     ForgetLeader(Who),
     /// Its heartbeat and election times are so many hundredths of what they were at first.
     Retime(Who, u64),
@@ -131,7 +131,7 @@ pub enum Command {
     Pace(u64),
     /// The bytes of so many messages that the first sends to the second are damaged: the link ends, and nothing else.
     Damage(Who, Who, u64),
-    /// Leaves the cluster.
+    /// This member is removed from the cluster.
     Remove(Who),
     /// A new member joins, as a learner that will vote when it has caught up.
     Join,
@@ -143,16 +143,16 @@ pub enum Command {
     Get(String, Option<Who>),
     /// A client is granted the lease with this number, for so many seconds, through the leader, and never renews it.
     Lease(i64, u64),
-    /// What must be true now.
+    /// Something must be true now; if it is not, the script fails.
     Expect(Expectation),
     /// The number of leader changes is counted from here on.
     Mark,
 }
 
-/// What a script may demand.
+/// A state that a script may demand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Expectation {
-    /// This one leads.
+    /// This member leads at present.
     Leader(Who),
     /// Nobody leads who could commit.
     NoLeader,
@@ -164,7 +164,7 @@ pub enum Expectation {
     Same,
     /// The lease with this number lives, as the leader has applied.
     Lease(i64),
-    /// It does not.
+    /// The lease with this number does not live, as the leader has applied.
     NoLease(i64),
     /// The member is down, and refused to start.
     Refused(Who),

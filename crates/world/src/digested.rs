@@ -79,7 +79,7 @@ pub(crate) fn digest_of(payload: &Bytes) -> u64 {
 #[derive(Clone)]
 pub struct DigestedView<V> {
     inner: V,
-    /// What a snapshot of it holds, where that is something else.
+    /// The value that a snapshot of it holds, where that is another one.
     stale: Option<V>,
     digest: u64,
     clock: Duration,

@@ -1,14 +1,15 @@
-//! Every line that a script may have: [`GRAMMAR`], and the page that shows it. Each row has an example, which a test gives to the parser.
+//! Every line that a script may have: [`HEADERS`] and [`GRAMMAR`]. The parser takes the words that it knows from these tables, and the
+//! page of the grammar is printed from them, so neither has a word that the other lacks. Each row has an example, which a test parses.
 //!
-//! What each line does in detail is told at [`crate::Command`] and [`crate::Settings`].
+//! [`crate::Command`] and [`crate::Settings`] tell in detail what each line does.
 
-/// What a line says: its form, an example that parses, and what it does.
+/// One kind of line: its form, an example that parses, and its effect.
 pub struct Sentence {
     /// Words in small letters stand as they are; those in capitals stand for something.
     pub form: &'static str,
     /// A line of this form.
     pub example: &'static str,
-    /// What it does, for people.
+    /// Its effect, in words for people.
     pub does: &'static str,
 }
 
@@ -30,6 +31,32 @@ pub fn beginnings() -> Vec<&'static str> {
     words
 }
 
+/// The rows of one statement.
+fn rows(statement: &str) -> impl Iterator<Item = &'static str> {
+    HEADERS.iter().chain(&GRAMMAR).filter(move |row| row.beginning() == statement).map(|row| row.form)
+}
+
+/// Whether a part of a form stands in lines as it is.
+fn is_word(part: &str) -> bool {
+    part.starts_with(|letter: char| letter.is_ascii_lowercase())
+        && part.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-')
+}
+
+/// The words in small letters that lines of a statement have behind its first word, options apart.
+pub fn fixed(statement: &str) -> Vec<&'static str> {
+    let words = |form: &'static str| {
+        let outside = form.split('[').filter_map(|part| part.rsplit(']').next());
+        outside.flat_map(|part| part.split([' ', '|'])).skip(1).filter(|part| is_word(part))
+    };
+    rows(statement).flat_map(words).collect()
+}
+
+/// The words that begin the options of a statement: what stands in brackets.
+pub fn options(statement: &str) -> Vec<&'static str> {
+    let words = |form: &'static str| form.split('[').skip(1).filter_map(|option| option.split([' ', ']']).next());
+    rows(statement).flat_map(words).filter(|part| is_word(part)).collect()
+}
+
 /// Lines about how the world is made; they stand first.
 pub const HEADERS: [Sentence; 7] = [
     line(
@@ -49,14 +76,14 @@ pub const HEADERS: [Sentence; 7] = [
     ),
     line("syncs SHORTEST LONGEST", "syncs 100us 2ms", "what a sync of a disk takes"),
     line(
-        "priorities PRIORITY...",
+        "priorities preferred|normal|never|witness ...",
         "priorities preferred normal witness",
-        "who should lead, or holds no state: one word a member, in order",
+        "who should lead, who should not, and who holds no state: one word a member, in order",
     ),
     line(
-        "regions REGION...",
+        "regions virginia|oregon|ireland|tokyo|sao-paulo ...",
         "regions virginia ireland tokyo",
-        "where the members are: messages take the round trips of docs/regions.md",
+        "where the members are, one word a member, and from the first again: messages take the round trips of docs/regions.md",
     ),
     line(
         "load [clients N] [keys N] [pause TIME] [patience TIME] [watchers N] [rivals N] [candidates N] [values N] [stays 0|1]",

@@ -15,9 +15,9 @@ pub enum Line {
     Host(NodeId, String),
     /// A message, where a transcript shows messages.
     Message {
-        /// The sender.
+        /// The member that sent the message.
         from: NodeId,
-        /// The receiver.
+        /// The member that the message is for.
         to: NodeId,
         /// The message, in words.
         what: String,
@@ -38,9 +38,9 @@ impl fmt::Display for Line {
 /// A message's way, for a diagram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arrow {
-    /// The sender.
+    /// The member that sent the message.
     pub from: NodeId,
-    /// The receiver.
+    /// The member that the message is for.
     pub to: NodeId,
     /// Moment of sending, in microseconds.
     pub sent_at: u64,

@@ -7,7 +7,7 @@
 //!
 //! It knows no protocol: everything is generic over [`hustings_core::Protocol`].
 //!
-//! What to read next: [`world`].
+//! Read next: [`world`].
 
 pub mod command;
 pub mod dice;

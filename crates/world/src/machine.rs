@@ -104,9 +104,9 @@ impl Plants {
 /// Whether a member runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Life {
-    /// Its process runs.
+    /// The member's process runs.
     Up,
-    /// Its process has ended.
+    /// The member's process has ended, and can be started again.
     Down,
     /// Its disk is refused, for this reason: it cannot run until it is wiped.
     Refused(String),
@@ -283,7 +283,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
         if is_repeated { self.again.replace(record.clone()) } else { None }
     }
 
-    /// What the member says of itself, where a planted defect may have it say what was so before.
+    /// The member's status as it tells it; a planted defect may have it tell an earlier one.
     pub(crate) fn told(&mut self, status: Status) -> Status {
         let (looks, before) = &mut self.looks;
         *looks += 1;

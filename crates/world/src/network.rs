@@ -45,7 +45,7 @@ pub(crate) struct Flight<M> {
 }
 
 /// The outcome of sending a message.
-pub(crate) enum Fate {
+pub(crate) enum Delivery {
     /// It arrives at this moment, and perhaps again at another.
     Arrives(u64, Option<u64>),
     Lost,
@@ -205,18 +205,18 @@ impl<M: Clone> Network<M> {
     }
 
     /// Draws the outcome of sending a message now.
-    pub(crate) fn fate(&mut self, from: usize, to: usize, now: u64) -> Fate {
+    pub(crate) fn delivery(&mut self, from: usize, to: usize, now: u64) -> Delivery {
         let mut quality = self.quality;
         if let Some((delay_min, delay_max)) = self.direction(from, to).slow {
             quality = Quality { delay_min, delay_max, ..quality };
         }
         if !self.is_connected(from, to) {
-            return Fate::Lost;
+            return Delivery::Lost;
         }
         let is_session = self.links == Links::Session;
         let is_lost = self.is_cut(from, to) || self.dice.chance(quality.loss);
         if is_lost && !is_session {
-            return Fate::Lost;
+            return Delivery::Lost;
         }
         let now = now + self.distance(from, to);
         let mut arrival = now + self.dice.between(quality.delay_min, quality.delay_max);
@@ -229,19 +229,19 @@ impl<M: Clone> Network<M> {
             let session = self.session(from, to);
             let direction = self.direction_mut(from, to);
             if direction.broken_in == session {
-                return Fate::Lost;
+                return Delivery::Lost;
             }
             arrival = arrival.max(direction.last_arrival + 1);
             direction.last_arrival = arrival;
             if is_lost && !is_late {
                 direction.broken_in = session;
-                return Fate::Breaks(arrival);
+                return Delivery::Breaks(arrival);
             }
-            return Fate::Arrives(arrival, None);
+            return Delivery::Arrives(arrival, None);
         }
         let again = self.dice.chance(quality.duplicates);
         let again = again.then(|| now + self.dice.between(quality.delay_min, quality.delay_max * 4));
-        Fate::Arrives(arrival, again)
+        Delivery::Arrives(arrival, again)
     }
 
     /// A message of this session was lost on its way: nothing behind it arrives.

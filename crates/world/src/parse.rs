@@ -1,11 +1,8 @@
 //! Reads a line of a script: [`Command::parse`]. A typo is named, with the nearest word that would have been right.
 
 use crate::command::{Command, DiskFault, Expectation, Who, shown};
-use crate::grammar::{HEADERS, beginnings};
+use crate::grammar::{GRAMMAR, HEADERS, beginnings, fixed, options};
 
-/// What goes wrong with a disk, by its word.
-pub const DISK_FAULTS: [&str; 9] =
-    ["stall", "recover", "slow", "full", "roomy", "fail", "crash-at", "misdirect", "rot"];
 /// Longest time in a script, in microseconds: a year. Sums of such times are far from what a counter holds.
 pub const TIME_MAX: u64 = 365 * 24 * 3_600_000_000;
 /// Most bytes that a disk in a script may have left, and most operations that may pass before its fault.
@@ -13,9 +10,6 @@ const BYTES_MAX: u64 = 1 << 40;
 const OPERATIONS_MAX: u64 = 1 << 40;
 /// Fastest clock, in millionths of the proper speed.
 const SPEED_MAX: u64 = 1_000_000_000;
-/// What may be expected, by its word.
-pub const EXPECTATIONS: [&str; 8] =
-    ["leader", "no-leader", "changes", "outage", "lease", "no-lease", "same", "refused"];
 const WHO: [&str; 6] = ["leader", "follower.1", "others", "wiped", "all", "n1"];
 
 /// How far two words are from each other: changes of one letter, and neighbours that changed places.
@@ -87,13 +81,21 @@ impl<'a> Words<'a> {
         who(self.next("a member")?)
     }
 
+    /// The next word, which is one of these; `kind` names such a word in a refusal.
+    fn one_of(&mut self, what: &str, kind: &str, known: &[&str]) -> Result<&'a str, String> {
+        let word = self.next(what)?;
+        if known.contains(&word) { Ok(word) } else { Err(unknown(kind, word, known)) }
+    }
+
+    /// Takes a word that lines of this statement may have here, if it comes next.
+    fn takes(&mut self, statement: &str, word: &str) -> bool {
+        let comes = self.peek() == Some(word) && options(statement).contains(&word);
+        comes && self.words.next().is_some()
+    }
+
     /// `at n1`, or nothing.
-    fn at(&mut self) -> Result<Option<Who>, String> {
-        if self.peek() != Some("at") {
-            return Ok(None);
-        }
-        self.next("at")?;
-        self.who().map(Some)
+    fn at(&mut self, statement: &str) -> Result<Option<Who>, String> {
+        if self.takes(statement, "at") { self.who().map(Some) } else { Ok(None) }
     }
 
     fn all_who(&mut self) -> Result<Vec<Who>, String> {
@@ -152,7 +154,15 @@ pub fn who(word: &str) -> Result<Who, String> {
     })
 }
 
-/// What goes wrong while all else is well: commands with `;` between them.
+/// A refusal of a line's first word.
+fn no_command(word: &str) -> String {
+    match HEADERS.iter().find(|header| header.beginning() == word) {
+        Some(header) => format!("`{word}` says how the world is made, as `{}`, and is no command", header.form),
+        None => unknown("command", word, &beginnings()),
+    }
+}
+
+/// Reads the commands of `peace`, which have `;` between them.
 fn peace(sick: &str) -> Result<Command, String> {
     let commands = sick.split(';').map(str::trim).filter(|command| !command.is_empty()).map(Command::parse);
     let commands = commands.collect::<Result<Vec<_>, _>>()?;
@@ -163,14 +173,18 @@ fn peace(sick: &str) -> Result<Command, String> {
 }
 
 impl Command {
-    /// Reads one line.
+    /// Reads one line. A word that [`GRAMMAR`] does not have is refused before it comes to the arm that would read it.
     ///
     /// # Errors
     /// In words: the word that is wrong, and the nearest right one.
     pub fn parse(line: &str) -> Result<Command, String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let mut words = Words { words: words.iter(), line };
-        let command = match words.next("a command")? {
+        let statement = words.next("a command")?;
+        if GRAMMAR.iter().all(|row| row.beginning() != statement) {
+            return Err(no_command(statement));
+        }
+        let command = match statement {
             "wait" => Command::Wait(words.time("a time")?),
             "settle" => Command::Settle(words.time("a time")?),
             "peace" => peace(&words.words.by_ref().copied().collect::<Vec<_>>().join(" "))?,
@@ -214,21 +228,20 @@ impl Command {
             "links" => {
                 let (delay_min, delay_max) = words.delays()?;
                 let (mut loss, mut duplicates) = (0, 0);
-                while let Some(word) = words.peek() {
-                    words.next("a word")?;
-                    match word {
+                while words.peek().is_some() {
+                    match words.one_of("a word", "quality of links", &options(statement))? {
                         "loss" => loss = words.per_million("the number of messages lost in a million")?,
                         "duplicates" => {
                             duplicates = words.per_million("the number of messages in a million that arrive twice")?
                         }
-                        other => return Err(unknown("quality of links", other, &["loss", "duplicates"])),
+                        other => return Err(unknown("quality of links", other, &options(statement))),
                     }
                 }
                 Command::Links { delay_min, delay_max, loss, duplicates }
             }
             "disk" => {
                 let who = words.who()?;
-                let fault = match words.next("what goes wrong")? {
+                let fault = match words.one_of("what goes wrong", "fault of a disk", &fixed(statement))? {
                     "stall" => DiskFault::Stall,
                     "recover" => DiskFault::Recover,
                     "slow" => DiskFault::Slow(words.time("the time of a sync")?),
@@ -238,7 +251,7 @@ impl Command {
                     "crash-at" => DiskFault::CrashAt(words.at_most("the number of an operation", OPERATIONS_MAX)?),
                     "misdirect" => DiskFault::Misdirect(words.at_most("the number of an operation", OPERATIONS_MAX)?),
                     "rot" => DiskFault::Rot(words.at_most("the number of a read", OPERATIONS_MAX)?),
-                    other => return Err(unknown("fault of a disk", other, &DISK_FAULTS)),
+                    other => return Err(unknown("fault of a disk", other, &fixed(statement))),
                 };
                 Command::Disk(who, fault)
             }
@@ -264,25 +277,20 @@ impl Command {
             "voters" => Command::Voters(words.all_who()?),
             "put" => {
                 let (key, value) = (words.next("a key")?.to_string(), words.next("a value")?.to_string());
-                Command::Put(key, value, words.at()?)
+                Command::Put(key, value, words.at(statement)?)
             }
-            "get" => Command::Get(words.next("a key")?.to_string(), words.at()?),
+            "get" => Command::Get(words.next("a key")?.to_string(), words.at(statement)?),
             "lease" => {
                 let id = words.number("the number of a lease")?;
                 Command::Lease(id, words.time("a time to live")? / 1_000_000)
             }
-            "expect" => Command::Expect(match words.next("what is expected")? {
+            "expect" => Command::Expect(match words.one_of("what is expected", "expectation", &fixed(statement))? {
                 "leader" => Expectation::Leader(words.who()?),
                 "no-leader" => Expectation::NoLeader,
                 "changes" => {
                     let least = words.number("a number of changes")?;
-                    let most = match words.peek() {
-                        Some("to") => {
-                            words.next("to")?;
-                            words.number("a number of changes")?
-                        }
-                        _ => least,
-                    };
+                    let has_most = words.takes(statement, "to");
+                    let most = if has_most { words.number("a number of changes")? } else { least };
                     if least > most {
                         return Err(format!("the least comes first: write `expect changes {most} to {least}`"));
                     }
@@ -293,17 +301,10 @@ impl Command {
                 "no-lease" => Expectation::NoLease(words.number("the number of a lease")?),
                 "same" => Expectation::Same,
                 "refused" => Expectation::Refused(words.who()?),
-                other => return Err(unknown("expectation", other, &EXPECTATIONS)),
+                other => return Err(unknown("expectation", other, &fixed(statement))),
             }),
             "mark" => Command::Mark,
-            other => {
-                return Err(match HEADERS.iter().find(|header| header.beginning() == other) {
-                    Some(header) => {
-                        format!("`{other}` says how the world is made, as `{}`, and is no command", header.form)
-                    }
-                    None => unknown("command", other, &beginnings()),
-                });
-            }
+            other => return Err(no_command(other)),
         };
         words.end(command)
     }

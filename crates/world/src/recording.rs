@@ -19,7 +19,7 @@ const ALL_ARROWS: usize = usize::MAX / 4;
 /// The condition of a member's process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Condition {
-    /// The process runs.
+    /// The process runs, and its disk answers.
     #[default]
     Up,
     /// It stands still, and will go on.
@@ -50,7 +50,7 @@ pub struct MemberState {
     pub condition: Condition,
     /// Its role; of one that does not run, its last one was lost with it.
     pub role: Role,
-    /// Its current term.
+    /// The highest term that the member knows.
     pub term: Term,
     /// The leader that it follows; `None` if it knows of none.
     pub leader: Option<NodeId>,
@@ -67,12 +67,12 @@ pub struct MemberState {
 /// The condition of one direction of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum LinkCondition {
-    /// Messages pass through.
+    /// Messages pass, as fast as elsewhere.
     #[default]
     Open,
     /// They pass, and take longer than elsewhere.
     Slow,
-    /// Messages are lost.
+    /// All messages in this direction are lost.
     Cut,
 }
 

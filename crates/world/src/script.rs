@@ -15,6 +15,7 @@
 
 use crate::command::{Command, shown};
 use crate::digested::Service;
+use crate::grammar::{HEADERS, Sentence, fixed, options};
 use crate::network::Quality;
 use crate::parse::{PER_MILLION, in_order, micros, nearest};
 use crate::regions::REGIONS;
@@ -28,14 +29,14 @@ use hustings_properties::Violation;
 use std::fmt;
 use std::time::Duration;
 
-/// What a run is: how the world is made, and what is done to it.
+/// A run: how the world is made, and the commands that are done to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Script {
     /// The comment at its top: what the story is about.
     pub headline: Vec<String>,
     /// How the world is made.
     pub settings: Settings,
-    /// What is done to it, in order.
+    /// The commands that are done to it, in order.
     pub commands: Vec<Command>,
 }
 
@@ -44,7 +45,7 @@ pub struct Script {
 pub struct ScriptError {
     /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The reason, in words, with the nearest word that would be right if one is unknown.
     pub what: String,
 }
 
@@ -67,11 +68,12 @@ const SIZE_MAX: u64 = 1 << 40;
 /// Bytes that clients may have under way together: each member, its disk and each message has a copy of them.
 const UNDER_WAY_MAX: u64 = 16 << 20;
 
-/// Words of a header line come in pairs.
-fn pairs<'a>(words: &[&'a str]) -> Result<Vec<(&'a str, &'a str)>, String> {
+/// The options of a header line and their values, which come in pairs; an option that its row does not have is refused.
+fn pairs<'a>(header: &str, words: &[&'a str]) -> Result<Vec<(&'a str, &'a str)>, String> {
     let mut pairs = Vec::new();
     for pair in words.chunks(2) {
         match pair {
+            [name, _] if !options(header).contains(name) => return unknown(name, &options(header)),
             [name, value] => pairs.push((*name, *value)),
             [name] => return Err(format!("`{name}` has no value")),
             _ => {}
@@ -145,13 +147,15 @@ impl Script {
     fn take(&mut self, line: &str) -> Result<(), String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let settings = &mut self.settings;
+        let header = HEADERS.iter().map(Sentence::beginning).find(|header| words.first() == Some(header));
+        let Some(header) = header else { return self.take_command(line) };
         match words.as_slice() {
             ["cluster", nodes, rest @ ..] => {
                 settings.nodes = number("cluster", nodes)?;
                 if !(1..=99).contains(&settings.nodes) {
                     return Err(format!("a cluster has 1 to 99 members, not {nodes}"));
                 }
-                for (name, value) in pairs(rest)? {
+                for (name, value) in pairs(header, rest)? {
                     match name {
                         "seed" => settings.seed = number(name, value)?,
                         "snapshots" => {
@@ -164,11 +168,7 @@ impl Script {
                             settings.limits.uncommitted_bytes_max = (at_most(name, value, SIZE_MAX)? as usize).max(1)
                         }
                         "slice" => settings.policy.slice_cost = at_most(name, value, SIZE_MAX)?.max(1),
-                        other => {
-                            let known =
-                                ["seed", "snapshots", "messages", "trailing", "restart", "uncommitted", "slice"];
-                            return unknown(other, &known);
-                        }
+                        other => return unknown(other, &options(header)),
                     }
                 }
             }
@@ -184,11 +184,11 @@ impl Script {
                     let (delay_min, delay_max) = in_order((micros(low)?, micros(high)?))?;
                     Quality { delay_min, delay_max, ..Quality::default() }
                 };
-                for (name, value) in pairs(rest)? {
+                for (name, value) in pairs(header, rest)? {
                     match name {
                         "loss" => quality.loss = per_million(name, value)?,
                         "duplicates" => quality.duplicates = per_million(name, value)?,
-                        other => return unknown(other, &["loss", "duplicates"]),
+                        other => return unknown(other, &options(header)),
                     }
                 }
                 settings.quality = quality;
@@ -199,7 +199,7 @@ impl Script {
             }
             ["load", rest @ ..] => {
                 let load = &mut settings.load;
-                for (name, value) in pairs(rest)? {
+                for (name, value) in pairs(header, rest)? {
                     match name {
                         "clients" => load.clients = at_most(name, value, CLIENTS_MAX)?,
                         "keys" => load.keys = at_most(name, value, KEYS_MAX)?.max(1),
@@ -210,20 +210,7 @@ impl Script {
                         "candidates" => load.candidates = at_most(name, value, OTHERS_MAX)?,
                         "values" => load.value_bytes = at_most(name, value, VALUE_MAX)?,
                         "stays" => load.stays = at_most(name, value, 1)? > 0,
-                        other => {
-                            let known = [
-                                "clients",
-                                "keys",
-                                "pause",
-                                "patience",
-                                "watchers",
-                                "rivals",
-                                "candidates",
-                                "values",
-                                "stays",
-                            ];
-                            return unknown(other, &known);
-                        }
+                        other => return unknown(other, &options(header)),
                     }
                 }
                 let under_way = load.clients * load.value_bytes;
@@ -236,11 +223,14 @@ impl Script {
             }
             ["priorities", rest @ ..] => {
                 use hustings_core::Priority;
+                if let Some(other) = rest.iter().find(|word| !fixed(header).contains(word)) {
+                    return unknown(other, &fixed(header));
+                }
                 let priority = |word: &&str| match *word {
                     "never" | "witness" => Ok(Priority::Never),
                     "normal" => Ok(Priority::Normal),
                     "preferred" => Ok(Priority::Preferred),
-                    other => unknown(other, &["never", "normal", "preferred", "witness"]),
+                    other => unknown(other, &fixed(header)),
                 };
                 let witnesses = rest.iter().enumerate().filter(|(_, word)| **word == "witness");
                 settings.witnesses = witnesses.map(|(at, _)| at).collect();
@@ -254,17 +244,21 @@ impl Script {
                 let region = |word: &&str| place(word).map_or_else(|| unknown(word, &REGIONS), Ok);
                 settings.regions = rest.iter().map(region).collect::<Result<_, _>>()?;
             }
-            _ => {
-                let command = Command::parse(line)?;
-                let members = self.members();
-                if let Some(id) = command.stranger_above(members) {
-                    return Err(format!(
-                        "there is no member `n{id}` here: `cluster` and each `join` above make n1 to n{members}"
-                    ));
-                }
-                self.commands.push(command);
-            }
+            // It lacks what its row asks for.
+            _ => return self.take_command(line),
         }
+        Ok(())
+    }
+
+    fn take_command(&mut self, line: &str) -> Result<(), String> {
+        let command = Command::parse(line)?;
+        let members = self.members();
+        if let Some(id) = command.stranger_above(members) {
+            return Err(format!(
+                "there is no member `n{id}` here: `cluster` and each `join` above make n1 to n{members}"
+            ));
+        }
+        self.commands.push(command);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! What is under way when all is made well: [`World::hasten`].
+//! Messages and syncs that are under way when all is made well: [`World::hasten`].
 //!
 //! A message that was slowed down, and a sync that a slow disk began, would keep a healthy cluster waiting for as long as the fault
 //! had meant. Before liveness is judged they are made well, too. Clients then ask members of the cluster, as users do.

@@ -9,7 +9,7 @@
 //!                                                         └──► Chronicle: is this still a correct cluster?
 //! ```
 //!
-//! What to read next: [`crate::acting`], what becomes of a replica's actions.
+//! Read next: [`crate::acting`], what becomes of a replica's actions.
 
 use crate::command::Who;
 use crate::coverage::{self, Coverage, Standing};
@@ -400,7 +400,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.await_slice(at);
     }
 
-    /// What is committed and not applied yet is applied in a moment.
+    /// Has entries that are committed and not applied yet applied in a moment.
     fn await_slice(&mut self, at: usize) {
         let machine = &mut self.machines[at];
         if !machine.is_slicing && machine.replica.as_ref().is_some_and(Replica::is_behind) {
@@ -545,7 +545,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.tell_link(other, one, LinkState::Up, 0);
     }
 
-    /// The planted defects.
+    /// The defects of hosts that are planted in this world.
     pub(crate) fn plants(&self) -> Plants {
         self.plants
     }

@@ -1,8 +1,8 @@
 //! Goal: the page of the scripts' grammar says all that the parser reads, and nothing else. Method: each row's example is parsed and
-//! written again; each word of the parser has a row; the page holds the tables as they are.
+//! written again, and so is each option; each word of the parser has a row; the page holds the tables as they are.
 
-use hustings_world::grammar::{GRAMMAR, HEADERS, Sentence, beginnings, tables};
-use hustings_world::parse::{DISK_FAULTS, EXPECTATIONS};
+use hustings_world::grammar::{GRAMMAR, HEADERS, Sentence, beginnings, fixed, options, tables};
+use hustings_world::regions::REGIONS;
 use hustings_world::{Command, Script};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -28,27 +28,105 @@ fn every_example_is_read_and_written_as_it_stands() {
     }
 }
 
-/// The words that begin a match arm of the parser's source, where arms begin so.
-fn arms(file: &str, before: &str) -> BTreeSet<String> {
+/// Something that an option may be given, by what its form says.
+fn given(value: &str) -> &str {
+    match value {
+        "TIME" => "3s",
+        "WHO" => "n1",
+        "0|1" => "1",
+        "N" => "2",
+        // `expect changes 0 to 7`.
+        "MOST" => "7",
+        other => panic!("nobody knows what {other} stands for"),
+    }
+}
+
+/// The options of a form that begin with a word, each with something given.
+fn options_of(form: &str) -> Vec<String> {
+    let options = form.split('[').skip(1).filter_map(|option| option.split(']').next());
+    let pairs = options.filter_map(|option| option.split_once(' '));
+    let pairs = pairs.filter(|(word, _)| word.starts_with(char::is_lowercase));
+    pairs.map(|(word, value)| format!("{word} {}", given(value))).collect()
+}
+
+/// What a row says, the parser reads: each option, and each word where a row has several to choose from.
+#[test]
+fn the_parser_reads_every_word_of_every_row() {
+    let mut seen = 0;
+    for Sentence { form, example, .. } in HEADERS.iter().chain(&GRAMMAR) {
+        let required = form.split(" [").next().expect("a form begins");
+        let shortest = beginning(example, required.split(' ').count()).join(" ");
+        for option in options_of(form) {
+            let line = format!("{shortest} {option}");
+            let (with, without) = (Script::parse(&line), Script::parse(&shortest));
+            let with = with.unwrap_or_else(|why| panic!("`{form}`, so `{line}`: {why}"));
+            assert_ne!(Ok(with), without, "`{line}` says no more than `{shortest}`");
+            seen += 1;
+        }
+        let choices: Vec<&str> = required.split(' ').nth(1).unwrap_or_default().split('|').collect();
+        for word in choices.iter().filter(|_| choices.len() > 1) {
+            let line = format!("cluster 5\n{} {word}{}", beginning(form, 1)[0], " normal".repeat(4));
+            let line = if form.starts_with("regions") { line.replace(" normal", "") } else { line };
+            Script::parse(&line).unwrap_or_else(|why| panic!("`{form}`, so `{line}`: {why}"));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 30, "only {seen} words were given to the parser");
+}
+
+/// The words in quotes of which a line of source says that they are read: before an arrow, in `Some` or in a list's beginning.
+fn read_in(file: &str) -> BTreeSet<String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
     let source = std::fs::read_to_string(source).expect("the parser has a source");
-    let word = |line: &str| Some(line.strip_prefix(before)?.split_once('"')?.0.to_owned());
-    source.lines().filter_map(word).collect()
+    let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let mut words = BTreeSet::new();
+    for line in source.lines() {
+        let pattern = line.split_once("=>").map_or("", |(pattern, _)| pattern);
+        let others = ["Some(\"", "takes(statement, \"", "== \"", "strip_prefix(\""];
+        let others =
+            others.iter().flat_map(|before| line.split(before).skip(1).filter_map(|rest| rest.split('"').next()));
+        words.extend(pattern.split('"').skip(1).step_by(2).chain(others).map(str::to_owned));
+    }
+    words
+}
+
+/// No arm of the parser reads a word that no row has; members and units of time are told above the tables.
+#[test]
+fn every_word_that_the_parser_knows_has_a_row() {
+    let mut known = BTreeSet::from(["|".to_owned()]);
+    for statement in beginnings() {
+        known.extend([statement].into_iter().chain(fixed(statement)).chain(options(statement)).map(str::to_owned));
+    }
+    let page = page();
+    let told = |word: &str| {
+        page.contains(&format!("`{word}")) || page.contains(&format!("0{word}`")) || page.contains(&format!("1{word}`"))
+    };
+    let read: BTreeSet<String> = read_in("parse.rs").union(&read_in("script.rs")).cloned().collect();
+    let strangers: Vec<&String> = read.difference(&known).filter(|word| !told(word)).collect();
+    assert_eq!(strangers, Vec::<&String>::new(), "the parser knows them, and docs/scripts.md does not");
+    let unread: Vec<&String> = known.difference(&read).filter(|word| !REGIONS.contains(&word.as_str())).collect();
+    assert_eq!(unread, Vec::<&String>::new(), "docs/scripts.md has them, and no arm of the parser reads them");
 }
 
 #[test]
-fn every_word_that_the_parser_knows_has_a_row() {
-    let words = |rows: &[Sentence]| rows.iter().map(|row| row.beginning().to_owned()).collect::<BTreeSet<String>>();
-    assert_eq!(words(&GRAMMAR), arms("parse.rs", "            \""));
-    assert_eq!(words(&HEADERS), arms("script.rs", "            [\""));
-    let second = |first: &str| {
-        let rows = GRAMMAR.iter().filter(|row| row.beginning() == first);
-        let words =
-            rows.filter_map(|row| row.form.split(' ').skip(1).find(|word| !word.starts_with(char::is_uppercase)));
-        words.collect::<BTreeSet<&str>>()
-    };
-    assert_eq!(second("disk"), BTreeSet::from(DISK_FAULTS));
-    assert_eq!(second("expect"), BTreeSet::from(EXPECTATIONS));
+fn a_word_behind_the_first_is_refused_where_its_row_does_not_have_it() {
+    for (line, nearest) in [
+        ("cluster 3 sead 7", "seed"),
+        ("network 1ms 2ms los 5", "loss"),
+        ("load client 3", "clients"),
+        ("priorities normal prefered normal", "preferred"),
+        ("regions virgin", "virginia"),
+        ("links 1ms 2ms duplicate 3", "duplicates"),
+        ("disk n1 stal", "stall"),
+        ("expect leaders n1", "leader"),
+    ] {
+        let why = Script::parse(line).expect_err(line).to_string();
+        assert!(why.ends_with(&format!("did you mean `{nearest}`?")), "{line}: {why}");
+    }
+    // A word is known where its row has it, and nowhere else.
+    for line in ["load seed 7", "cluster 3 loss 1", "expect leader n1 to n2", "wait 1s at n1", "links 1ms 2ms seed 3"] {
+        Script::parse(line).expect_err(line);
+    }
 }
 
 #[test]
@@ -61,9 +139,13 @@ fn a_typo_in_any_first_word_is_answered_with_that_word() {
     assert!(why.contains("how the world is made, as `network SHORTEST LONGEST"), "{why}");
 }
 
+/// The page of the grammar.
+fn page() -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scripts.md");
+    std::fs::read_to_string(page).expect("the page is there")
+}
+
 #[test]
 fn the_page_has_the_tables() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scripts.md");
-    let page = std::fs::read_to_string(page).expect("the page is there");
-    assert!(page.ends_with(&tables()), "docs/scripts.md ends with these tables:\n\n{}", tables());
+    assert!(page().ends_with(&tables()), "docs/scripts.md ends with these tables:\n\n{}", tables());
 }

@@ -20,7 +20,7 @@ pub const RANK_STEP: Duration = Duration::from_millis(4);
 /// The base of every protocol's value: who this node is, what it holds, and what it knows of its leader and its links.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Node<L = Log> {
-    /// This node's id.
+    /// This node's id, unique in its cluster and never reused.
     pub me: NodeId,
     /// Heartbeat interval and election timeout range in force.
     pub timing: Timing,
@@ -53,7 +53,7 @@ pub struct Node<L = Log> {
     pub has_noted_that_others_lack: bool,
     /// The last change of who votes that is in force here stands at this index or below.
     pub membership_index: u64,
-    /// What is remembered of preferred members, itself among them.
+    /// Memory of hand-overs to preferred members, and of this member's own losses of leadership.
     pub patience: Patience,
     /// Whether writes to the disk no longer become durable.
     pub is_disk_stalled: bool,

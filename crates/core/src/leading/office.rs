@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 /// the leader, which finds the answers of a far one there when it goes on.
 const NEAR_CHECKS: u8 = 2;
 
-/// What a leader has asked a follower since the last quorum check.
+/// The questions that a leader has asked a follower since the last quorum check.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Asked {
-    /// Nothing yet.
+    /// The follower was asked nothing since the last quorum check.
     NotYet,
     /// One heartbeat of this number.
     Once(u64),
@@ -27,7 +27,7 @@ pub struct Known {
     pub stored: u64,
     /// Whether it was heard since the last quorum check.
     pub is_active: bool,
-    /// What it was asked since then.
+    /// The questions that it was asked since then.
     pub asked: Asked,
     /// Quorum checks in a row, two at most, whose first question it answered before the next heartbeat left.
     pub near_checks: u8,
@@ -192,7 +192,7 @@ impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
 
     /// Ends a quorum check and begins the next; the log ends at `last` now. Gives the index that a follower which keeps up stores by now.
     ///
-    /// What is asked from here on has a number of its own, so that no answer to an earlier question is taken for one to it.
+    /// Questions from here on have a number of their own, so that no answer to an earlier one is taken for theirs.
     pub fn begin_check(&mut self, last: u64) -> u64 {
         self.reads.begin_round();
         std::mem::replace(&mut self.end_at_check, last)

@@ -25,7 +25,7 @@ impl Reads {
         self.round
     }
 
-    /// What heartbeats ask from here on is a round of its own.
+    /// Begins a round: answers to heartbeats of earlier ones do not confirm it.
     pub fn begin_round(&mut self) {
         self.round += 1;
     }

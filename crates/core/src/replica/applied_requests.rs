@@ -37,7 +37,7 @@ pub struct AppliedRequests {
     by_node: BTreeMap<NodeId, Life>,
 }
 
-/// What was applied of one life of a node.
+/// Requests of one life of a node that were applied.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Life {
     incarnation: u64,

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 pub struct Birth<P: Protocol, S: StateMachine> {
     /// This node's id, the founding membership, timing and limits.
     pub cluster: Cluster,
-    /// The protocol's switches.
+    /// The protocol's options: the values of its own switches.
     pub options: P::Options,
     /// The durable state, read back from the disk.
     pub recovered: Durable,

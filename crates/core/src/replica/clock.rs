@@ -20,7 +20,7 @@
 //!   message, and a leader writes its reading down every few seconds while a lease lives, so that restarts lose no more
 //!   than that.
 //!
-//! What it deliberately does not do: read a clock. Hosts tell how much time has passed ([`super::Event::Elapsed`]).
+//! It deliberately reads no clock: hosts tell how much time has passed ([`super::Event::Elapsed`]).
 
 use crate::laboratory::Defect;
 use crate::log::Stamp;

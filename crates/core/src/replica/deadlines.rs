@@ -1,6 +1,6 @@
 //! The log is the clock of leases: a leader stamps what it proposes, and where no proposal comes in time a blank carries it.
 //!
-//! What a reading says, and why no lease ends early by it, stands in [`super::clock`].
+//! [`super::clock`] tells what a reading means, and why no lease ends early by it.
 
 use super::{Action, Replica, ReplicaTimer};
 use crate::protocol::{Input, Proposal, Protocol};

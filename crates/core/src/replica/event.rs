@@ -1,6 +1,6 @@
 //! Inputs and outputs of a replica: [`Event`], [`Action`].
 //!
-//! What to read next: [`super`], the replica itself.
+//! Read next: [`super`], the replica itself.
 
 use super::{ApplyVersion, RecordNumber, ReplicaMessage, ReplicaState, RequestId, SnapshotContents};
 use crate::protocol::{Admin, DiskHealth, LinkState, Outcome, Protocol, Refusal};
@@ -68,7 +68,7 @@ pub enum Event<P: Protocol, S: StateMachine> {
     Admin {
         /// The host's number for it.
         request: RequestId,
-        /// The request itself.
+        /// The administrator's request, as the protocol takes it.
         admin: Admin,
     },
     /// A snapshot of this node's state machine is complete and durable; or could not be made (`None`).
@@ -118,7 +118,7 @@ pub enum Action<P: Protocol, S: StateMachine> {
     CancelTimer(ReplicaTimer<P::Timer>),
     /// A proposal was applied, here and at a quorum.
     Applied {
-        /// The client's proposal.
+        /// The host's number of the client's proposal.
         request: RequestId,
         /// Term and index of the entry that held it.
         lsn: Lsn,
@@ -127,21 +127,21 @@ pub enum Action<P: Protocol, S: StateMachine> {
     },
     /// A change of membership took effect.
     Reconfigured {
-        /// The client's proposal.
+        /// The host's number of the client's proposal.
         request: RequestId,
         /// The membership it led to.
         membership: Arc<Membership>,
     },
     /// A proposal was *definitely* not done.
     Refused {
-        /// The client's proposal.
+        /// The host's number of the client's proposal.
         request: RequestId,
         /// The reason for the refusal.
         refusal: Refusal,
     },
     /// A proposal was *perhaps* done.
     Unknown {
-        /// The client's proposal.
+        /// The host's number of the client's proposal.
         request: RequestId,
     },
     /// These reads may be served from this view.
@@ -186,7 +186,7 @@ pub enum Action<P: Protocol, S: StateMachine> {
         reference: SnapshotReference,
         /// Offset of the chunk in the snapshot, in bytes.
         offset: u64,
-        /// The chunk itself.
+        /// Bytes of the chunk.
         bytes: Bytes,
     },
     /// Read a chunk of one of this node's snapshots, then say [`Event::ChunkRead`].

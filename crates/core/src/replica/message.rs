@@ -25,14 +25,14 @@ pub enum ReplicaMessage<M> {
     Protocol(M),
     /// Propose these for my clients.
     Forward {
-        /// The sender's incarnation.
+        /// The number of the sender's life, as in [`crate::Origin`].
         incarnation: u64,
         /// The proposals, in the order of their numbers.
         requests: Vec<ForwardedRequest>,
     },
     /// One of them was *definitely* not appended.
     ForwardRefused {
-        /// The origin's incarnation.
+        /// The number of the life in which the origin proposed it, as in [`crate::Origin`].
         incarnation: u64,
         /// The proposal's number at its origin.
         sequence: u64,
@@ -103,7 +103,7 @@ pub enum ReplicaMessage<M> {
 /// The amount of a member's log that is durable, as that member reported it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position {
-    /// The member's id.
+    /// Id of the member whose position this is.
     pub node: NodeId,
     /// Its storage incarnation: another directory has positions of its own.
     pub storage: u64,

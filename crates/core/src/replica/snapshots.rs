@@ -309,9 +309,9 @@ pub struct Snapshots {
     bytes: u64,
     last_bytes: u64,
     pub(super) cutting: bool,
-    /// What was offered to this witness, and waits until the cut under way has ended.
+    /// Snapshot that was offered to this witness, and waits until the cut under way has ended.
     pub(super) offered: Option<SnapshotReference>,
-    /// What the cut under way stands in for, at a witness.
+    /// Offered snapshot in whose place a witness cuts one of its own.
     pub(super) standing_in: Option<SnapshotReference>,
     fetch: Option<Fetch>,
     /// A snapshot whose source is gone or was given up, and the bytes it had sent: the fetch goes on from there if any peer offers it.

@@ -59,11 +59,11 @@ pub fn membership() -> impl Strategy<Value = Membership> {
 pub fn member() -> impl Strategy<Value = Member> {
     let urls = || vec("[a-z0-9:/.]{0,20}", 0..3);
     (".{0,12}", urls(), urls(), any::<Option<u64>>(), any::<[bool; 2]>()).prop_map(
-        |(name, peer_urls, client_urls, incarnation, [wants_vote, is_witness])| Member {
+        |(name, peer_urls, client_urls, storage_incarnation, [wants_vote, is_witness])| Member {
             name,
             peer_urls,
             client_urls,
-            incarnation,
+            storage_incarnation,
             wants_vote,
             is_witness,
         },

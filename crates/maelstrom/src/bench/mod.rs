@@ -10,7 +10,7 @@
 //! Source: `docs/protocols/rules/maelstrom.md`, MB-1 to MB-8. What it deliberately does not do: it offers no services
 //! (`lin-kv` and the others) to the nodes, and it does not shrink.
 //!
-//! What to read next: [`settings`], then [`report`].
+//! Read next: [`settings`], then [`report`].
 
 pub mod history;
 pub mod load;
@@ -208,7 +208,7 @@ impl Bench {
         self.phase == Phase::Over
     }
 
-    /// Judges the run.
+    /// Judges the run; gives the report, and the history that it was judged by.
     pub fn end(mut self) -> (Report, History) {
         self.report.traffic = self.network.traffic;
         self.report.judge(self.settings.workload, &self.history);

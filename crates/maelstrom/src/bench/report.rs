@@ -15,7 +15,7 @@ const TOLD_MAX: usize = 3;
 /// The verdict on a run; the worst of several stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Verdict {
-    /// Every property holds.
+    /// Every property of the workload holds.
     Valid,
     /// Nothing can be said, since nothing happened.
     Unknown,
@@ -40,11 +40,11 @@ impl Verdict {
 /// Counts of the ends of one function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ends {
-    /// Operations that succeeded.
+    /// Number of operations that succeeded.
     pub ok: u64,
-    /// Operations that definitely had no effect.
+    /// Number of operations that definitely had no effect.
     pub fail: u64,
-    /// Operations of which nobody knows whether they had an effect.
+    /// Number of operations of which nobody knows whether they had an effect.
     pub info: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct Ends {
 pub struct Report {
     /// The workload of the clients.
     pub workload: Workload,
-    /// Number of nodes.
+    /// Number of nodes that took part.
     pub nodes: usize,
     /// The seed of the run.
     pub seed: u64,

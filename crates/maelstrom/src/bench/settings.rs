@@ -11,7 +11,7 @@ pub const SECOND: u64 = 1_000_000;
 /// The requests that clients make.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Workload {
-    /// Registers with compare-and-set.
+    /// Registers that are read, written, and compared and set.
     LinKv,
     /// Requests that get the same value back.
     Echo,
@@ -40,7 +40,7 @@ pub enum Nemesis {
     Kill,
     /// Power is cut: what was not synced is gone. In virtual time only.
     Power,
-    /// SIGSTOP, then SIGCONT.
+    /// A process stands still for a while (SIGSTOP, then SIGCONT).
     Pause,
     /// A fifth of all messages between nodes is lost.
     Loss,

@@ -6,7 +6,7 @@
 //! - [`graph`]: circles among transactions;
 //! - [`sets`]: everything else.
 //!
-//! What to read next: [`append`].
+//! Read next: [`append`].
 
 pub mod append;
 pub mod graph;

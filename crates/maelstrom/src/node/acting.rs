@@ -12,7 +12,7 @@ use hustings_wal::Stored;
 use serde_json::json;
 
 impl<P: Protocol> Running<P> {
-    /// One flat dispatcher.
+    /// Carries out the replica's actions in order: one flat dispatcher.
     pub(super) fn act(&mut self, now: u64, out: &mut Output) -> Result<(), StorageError> {
         let mut actions = std::mem::take(&mut self.actions);
         for action in actions.drain(..) {

@@ -45,9 +45,9 @@ pub struct Trace {
 /// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Worlds visited.
+    /// Number of different worlds that were visited.
     pub states: u64,
-    /// Steps from world to world.
+    /// Number of steps that were taken from world to world.
     pub transitions: u64,
     /// The longest way from the beginning to a world, in steps.
     pub depth: u64,

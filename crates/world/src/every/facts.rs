@@ -12,7 +12,7 @@ pub struct Facts {
     pub is_elected: bool,
     pub leads: bool,
     pub commit: u64,
-    /// What it applied last, and its state; of a witness, which has none, nothing.
+    /// The index that it applied last, and a digest of its state; zeros at a witness, which has none, and while it is down.
     pub applied: (u64, u64),
     /// Entries on disk, by index (nothing is compacted here).
     pub log: Vec<(Lsn, Placed)>,

@@ -75,9 +75,9 @@ pub enum Input<P: Protocol> {
 /// A message in flight, or news of a connection.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct InFlight<P: Protocol> {
-    /// The sender.
+    /// The member that sent it, or whose connection it is news of.
     pub from: NodeId,
-    /// The receiver.
+    /// The member that it goes to.
     pub to: NodeId,
     /// The message itself, or the news.
     pub content: Content<P::Message>,
@@ -97,7 +97,7 @@ pub enum Content<M> {
 /// A member of a world that is a row of numbers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Member<P: Protocol> {
-    /// Its id.
+    /// The member's id, from 1.
     pub id: NodeId,
     /// The running replica; `None` while it is down.
     pub replica: Option<Replica<P, Ledger>>,

@@ -7,7 +7,7 @@
 //! an answer.) A step is atomic with its sync; a crash may come after *any prefix* of the records that a step writes, and then
 //! exactly those messages have left that rested on no more.
 //!
-//! What makes it fast: members are many times fewer than worlds. Each member state and each message is stored once and known by
+//! It is fast because members are many times fewer than worlds. Each member state and each message is stored once and known by
 //! a number; a world is a short row of numbers; and what an input does to a member is computed once and then looked up
 //! ([`local`]). So a step of the search costs a few table lookups, however much the protocol costs.
 //!
@@ -41,7 +41,7 @@ use std::sync::Arc;
 /// Bounds of an exhaustive search: what may happen, and how often.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Bounds {
-    /// Number of voters.
+    /// Number of voters at the beginning.
     pub nodes: u64,
     /// Number of learners, which receive the log and do not vote; their ids follow those of the voters.
     pub learners: u64,

@@ -451,7 +451,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
 /// Facts that should be true of some world in a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reached {
-    /// Some member leads.
+    /// Some member leads, in whatever term.
     pub leads: bool,
     /// Somebody leads the last term within the bounds.
     pub leads_last_term: bool,
