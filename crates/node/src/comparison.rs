@@ -31,12 +31,19 @@ impl Comparison {
         if index < self.index || !membership.has(member) {
             return Finding::Open;
         }
+        let members: BTreeSet<NodeId> = membership.everyone().collect();
         if index > self.index {
+            // Whoever could have said who is right has not answered until now, and may never: that they differ is sure all the same.
+            let is_left_open = self.differing_of_those_who_answered(&members).is_none() && self.are_several();
             self.index = index;
             self.digests.clear();
+            if is_left_open {
+                self.digests.insert(member, digest);
+                self.differing.insert(NOBODY_KNOWS);
+                return Finding::Differ(self.differing.clone());
+            }
         }
         self.digests.insert(member, digest);
-        let members: BTreeSet<NodeId> = membership.everyone().collect();
         let Some(differing) = self.differing_of_those_who_answered(&members) else { return Finding::Open };
         let has_answered = |member: &NodeId| match *member {
             NOBODY_KNOWS => members.iter().all(|member| self.digests.contains_key(member)),
@@ -45,6 +52,12 @@ impl Comparison {
         self.differing.retain(|member| !has_answered(member));
         self.differing.extend(differing);
         Finding::Differ(self.differing.clone())
+    }
+
+    /// Whether those who answered are in several states.
+    fn are_several(&self) -> bool {
+        let mut digests = self.digests.values();
+        digests.next().is_some_and(|first| digests.any(|digest| digest != first))
     }
 
     /// `None`: too few have answered to say.
@@ -95,6 +108,24 @@ mod tests {
         assert_eq!(note(&mut two, 2, 1, 11, 8), differ(&[]), "both are in one state again");
         let mut one = Comparison::default();
         assert_eq!(note(&mut one, 1, 1, 10, 7), differ(&[]));
+    }
+
+    /// Goal: two that differ are told although the third, who would say which of them is right, never answers. Method: it is away for one
+    /// comparison, and for a second; then it is back.
+    #[test]
+    fn two_that_differ_are_told_while_the_third_is_away() {
+        let mut comparison = Comparison::default();
+        assert_eq!(note(&mut comparison, 3, 1, 10, 7), Finding::Open);
+        assert_eq!(note(&mut comparison, 3, 2, 10, 8), Finding::Open, "the third may answer yet");
+        assert_eq!(note(&mut comparison, 3, 1, 20, 7), differ(&[0]), "it has not");
+        assert_eq!(note(&mut comparison, 3, 2, 20, 8), Finding::Open);
+        assert_eq!(note(&mut comparison, 3, 3, 20, 8), differ(&[1]), "now it is known which");
+        // One that is alone to answer differs from nobody.
+        let mut alone = Comparison::default();
+        assert_eq!(
+            [10, 20, 30].map(|index| note(&mut alone, 3, 1, index, index)),
+            [Finding::Open, Finding::Open, Finding::Open]
+        );
     }
 
     #[test]
