@@ -148,18 +148,21 @@ async fn an_older_directory_is_refused_by_whoever_remembers_under_paxos() {
 async fn grown<P: Protocol>(starts_since: u64) {
     let troupe = Troupe::of(3);
     let fatal = mpsc::unbounded_channel();
-    let start = |id, priority| {
+    let start = async |id, priority| loop {
         let mut config = troupe.config_of(id);
         let sender = fatal.0.clone();
         config.on_fatal = Arc::new(move |why| drop(sender.send((id, String::from(why)))));
         config.priority = priority;
-        let node = hustings_node::start::<P, Counter>(config, P::Options::default(), Counter::default());
-        node.expect("it starts").handle
+        match hustings_node::start::<P, Counter>(config, P::Options::default(), Counter::default()) {
+            // While it was away, a call of its peers may have taken its port for a moment.
+            Err(StartError::Listen { .. }) => tokio::task::yield_now().await,
+            node => break node.expect("it starts").handle,
+        }
     };
     let mut fatal_ends = fatal.1;
-    let n1 = start(N1, Priority::Never);
-    let n2 = start(N2, Priority::Normal);
-    let n3 = start(N3, Priority::Never);
+    let n1 = start(N1, Priority::Never).await;
+    let n2 = start(N2, Priority::Normal).await;
+    let n3 = start(N3, Priority::Never).await;
     until(&n2, "n2 leads", |status| status.leader == Some(N2)).await;
     for number in 0..5 {
         propose(&n2, &format!("early {number}")).await;
@@ -167,7 +170,7 @@ async fn grown<P: Protocol>(starts_since: u64) {
     n3.stop().await;
     let (directory, old) = (troupe.data_dir(N3), troupe.directory.path().join("old"));
     copy(&directory, &old);
-    let n3 = start(N3, Priority::Never);
+    let n3 = start(N3, Priority::Never).await;
     // It has acknowledged something once it is caught up: alone with n2 it is a quorum.
     n1.stop().await;
     for number in 0..15 {
@@ -178,8 +181,8 @@ async fn grown<P: Protocol>(starts_since: u64) {
     }
     copy(&old, &directory);
 
-    let n1 = start(N1, Priority::Normal);
-    let mut n3 = start(N3, Priority::Never);
+    let n1 = start(N1, Priority::Normal).await;
+    let mut n3 = start(N3, Priority::Never).await;
     for again in 0..starts_since {
         until(&n1, "n1 leads", |status| status.leader == Some(N1)).await;
         for number in 0..40 {
@@ -187,10 +190,10 @@ async fn grown<P: Protocol>(starts_since: u64) {
         }
         if again + 1 < starts_since {
             n3.stop().await;
-            n3 = start(N3, Priority::Never);
+            n3 = start(N3, Priority::Never).await;
         }
     }
-    let n2 = start(N2, Priority::Never);
+    let n2 = start(N2, Priority::Never).await;
     let (who, why) = in_time(fatal_ends.recv()).await.expect("one ends for a reason");
     assert_eq!(who, N3, "{why}");
     assert!(why.contains("the data directory of m3 is older than what m3 has acknowledged"), "{why}");
