@@ -293,17 +293,7 @@ struct GreetingShape {
     #[prost(bool, tag = "24")]
     is_of_another_directory: bool,
     #[prost(message, repeated, tag = "25")]
-    starts: Vec<StartShape>,
-}
-
-#[derive(Clone, Copy, PartialEq, prost::Message)]
-struct StartShape {
-    #[prost(uint64, tag = "1")]
-    boots: u64,
-    #[prost(fixed64, tag = "2")]
-    process: u64,
-    #[prost(uint64, tag = "3")]
-    born_with: u64,
+    starts: Vec<Start>,
 }
 
 impl Greeting {
@@ -330,11 +320,7 @@ impl Greeting {
                 can_apply: hello.build.can.0,
                 born_with: hello.born_with,
                 durable: hello.durable,
-                starts: hello
-                    .starts
-                    .iter()
-                    .map(|start| StartShape { boots: start.boots, process: start.process, born_with: start.born_with })
-                    .collect(),
+                starts: hello.starts,
                 storage_incarnation: hello.member.storage_incarnation,
                 text: hello.member.name,
                 peer_urls: hello.member.peer_urls,
@@ -384,12 +370,7 @@ impl Greeting {
                 },
                 born_with: shape.born_with,
                 durable: shape.durable,
-                starts: shape
-                    .starts
-                    .iter()
-                    .take(STARTS_MAX)
-                    .map(|start| Start { boots: start.boots, process: start.process, born_with: start.born_with })
-                    .collect(),
+                starts: shape.starts.into_iter().take(STARTS_MAX).collect(),
                 member: Member {
                     name: shape.text,
                     peer_urls: shape.peer_urls,

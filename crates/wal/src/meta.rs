@@ -61,14 +61,18 @@ pub struct Peek {
 /// Starts that a directory remembers. A member that was away for more is known by numbers alone.
 pub const STARTS_MAX: usize = 32;
 
-/// One start of a directory: it tells a directory's own past from that of a copy, whatever was written since.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// One start of a directory, as `meta` and greetings hold it: it tells a directory's own past from that of a copy, whatever was
+/// written since.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Start {
     /// Its number, from 1.
+    #[prost(uint64, tag = "1")]
     pub boots: u64,
     /// Drawn at that start.
+    #[prost(fixed64, tag = "2")]
     pub process: u64,
     /// Batches of the log that were durable when it began.
+    #[prost(uint64, tag = "3")]
     pub born_with: u64,
 }
 
@@ -108,7 +112,7 @@ struct MetaShape {
     #[prost(uint32, tag = "8")]
     version: u32,
     #[prost(message, repeated, tag = "9")]
-    starts: Vec<StartShape>,
+    starts: Vec<Start>,
     /// Zeros in place of the starts to come: on a full disk the next one needs no more room than this one.
     #[prost(bytes = "bytes", tag = "10")]
     padding: Bytes,
@@ -116,16 +120,6 @@ struct MetaShape {
 
 /// The most bytes that the last starts take.
 const STARTS_BYTES: usize = STARTS_MAX * 33;
-
-#[derive(Clone, Copy, PartialEq, prost::Message)]
-struct StartShape {
-    #[prost(uint64, tag = "1")]
-    boots: u64,
-    #[prost(fixed64, tag = "2")]
-    process: u64,
-    #[prost(uint64, tag = "3")]
-    born_with: u64,
-}
 
 impl Meta {
     /// The part of it that others may see.
@@ -173,11 +167,7 @@ impl Meta {
             founding,
             storage_incarnation: shape.storage_incarnation,
             boots: shape.boots,
-            starts: shape
-                .starts
-                .iter()
-                .map(|start| Start { boots: start.boots, process: start.process, born_with: start.born_with })
-                .collect(),
+            starts: shape.starts,
             segment: shape.segment,
             version: ApplyVersion(shape.version.max(1)),
         }))
@@ -197,13 +187,8 @@ impl Meta {
 
     fn try_to_write(&self, disk: &dyn Disk) -> Result<(), WalError> {
         let is_first = self.version == ApplyVersion::FIRST;
-        let starts: Vec<StartShape> = self
-            .starts
-            .iter()
-            .map(|start| StartShape { boots: start.boots, process: start.process, born_with: start.born_with })
-            .collect();
         // Each with its tag and its length.
-        let taken: usize = starts.iter().map(|start| start.encoded_len() + 2).sum();
+        let taken: usize = self.starts.iter().map(|start| start.encoded_len() + 2).sum();
         let shape = MetaShape {
             cluster_id: self.identity.cluster_id.0,
             node: self.identity.node.0,
@@ -211,7 +196,7 @@ impl Meta {
             founding: self.founding.to_bytes(),
             storage_incarnation: self.storage_incarnation,
             boots: self.boots,
-            starts,
+            starts: self.starts.clone(),
             padding: vec![0; STARTS_BYTES.saturating_sub(taken)].into(),
             segment: self.segment,
             version: if is_first { 0 } else { self.version.0 },
