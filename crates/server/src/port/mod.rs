@@ -23,6 +23,8 @@ pub(crate) mod ahead;
 
 pub(crate) mod begun;
 
+mod behind;
+
 pub(crate) mod authority;
 
 pub(crate) mod tally;
