@@ -161,6 +161,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             Event::Peer { from, message } => self.on_message(from, message, out),
             Event::Timer(ReplicaTimer::Protocol(timer)) => self.feed(Input::Timer(timer), out),
             Event::Timer(ReplicaTimer::Retry) => self.on_retry(out),
+            Event::Timer(ReplicaTimer::Again) => self.on_again(out),
             Event::Timer(ReplicaTimer::Deadline) => self.on_deadline(out),
             Event::Timer(ReplicaTimer::Chunk) => self.on_chunk_overdue(out),
             Event::Link { peer, state } => self.on_link(peer, state, out),

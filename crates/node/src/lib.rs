@@ -20,6 +20,7 @@ mod handshake;
 mod host;
 mod link;
 mod loop_timer;
+mod low_numbers;
 pub mod node;
 mod pace;
 mod peer_stream;

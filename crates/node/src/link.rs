@@ -17,6 +17,7 @@ use crate::door::{Answered, Caller, Door};
 use crate::frame::{Greeting, Hello, LinkError, MAGIC, Refusal, put_frame, take_frame};
 use crate::gatekeeper::{Answer, Gatekeeper};
 use crate::handshake::say;
+use crate::low_numbers::LowNumbers;
 use crate::peer_stream::{PeerStream, Reading, Writing};
 use crate::reach::Reach;
 use crate::timers::boot_micros;
@@ -39,6 +40,8 @@ const REFUSAL_MAX: Duration = Duration::from_secs(1);
 
 /// The pause after a failed dial grows from the first to the second.
 const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+/// When a link has ended, its number is held again so much later.
+const REFILL_AFTER: Duration = Duration::from_secs(1);
 /// A node with the larger id dials only when it has waited this long to be dialled.
 const LONELY_AFTER: Duration = Duration::from_secs(1);
 /// But so soon when it has just started: a peer that ran before pauses between its dials, up to a quarter of a second, and until
@@ -213,6 +216,7 @@ pub(crate) struct Links<M> {
     dialled_at: RefCell<BTreeMap<NodeId, Instant>>,
     /// Whether somebody is being asked about a member that this node has not heard of.
     is_asking: Cell<bool>,
+    low_numbers: RefCell<LowNumbers>,
 }
 
 impl<M: Wire + 'static> Links<M> {
@@ -233,6 +237,7 @@ impl<M: Wire + 'static> Links<M> {
             dialled: RefCell::default(),
             dialled_at: RefCell::default(),
             is_asking: Cell::new(false),
+            low_numbers: RefCell::new(LowNumbers::held()),
         })
     }
 
@@ -469,6 +474,7 @@ impl<M: Wire + 'static> Links<M> {
 
     /// A link in both directions until either breaks.
     async fn run(self: Rc<Self>, stream: PeerStream, buffer: BytesMut, hello: Hello) -> Result<(), LinkError> {
+        let stream = stream.pack()?.at_low_number(&mut self.low_numbers.borrow_mut()).unpack()?;
         stream.socket().set_nodelay(true)?;
         socket2::SockRef::from(stream.socket()).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
         let (peer, session) = (hello.from, self.sessions.get() + 1);
@@ -497,6 +503,11 @@ impl<M: Wire + 'static> Links<M> {
         }
         // Nobody hears this when the loop has ended, and nobody needs to.
         let _ = self.arrivals.send(Arrival::Down { peer, session, why }).await;
+        // Its number is free once the loop has let go of it.
+        spawn_local(async move {
+            sleep(REFILL_AFTER).await;
+            self.low_numbers.borrow_mut().refill();
+        });
         result
     }
 

@@ -25,4 +25,5 @@ mod searching;
 mod seeds;
 mod sixth;
 mod suite;
+mod waiting;
 mod witnesses;

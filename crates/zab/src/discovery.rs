@@ -79,6 +79,11 @@ impl Zab {
         self.become_looking(Reason::ElectionTimeout, out);
     }
 
+    pub(crate) fn on_freshness_timer(&mut self) {
+        let RoleState::Following(following) = &mut self.role_state else { unreachable!("leaving cancels the timer") };
+        following.is_leader_fresh = false;
+    }
+
     // --- The leader. ---------------------------------------------------------------------------------------------
 
     pub(crate) fn on_follower_info(&mut self, from: NodeId, connection: u64, accepted: Term, out: &mut Effects<Zab>) {

@@ -244,6 +244,10 @@ impl Zab {
                 // To one that looks, the same word is a vote, and perhaps the one to agree with.
                 self.on_notification(from, notification, out);
             }
+            (false, ServerState::Looking) if self.is_leader_silent_to(from) => {
+                self.become_looking(Reason::ElectionTimeout, out);
+                self.on_notification(from, notification, out);
+            }
             // Rule 12: a server that has settled tells one that looks whom it settled for, in its own round.
             (false, ServerState::Looking) if wants_answer => self.answer(from, out),
             (false, _) => {}
@@ -269,6 +273,14 @@ impl Zab {
             return false;
         };
         *leader == from && round > self.round
+    }
+
+    /// `[OURS]` Whether a voter looks, and this node has not heard the leader for the shortest election timeout either. It joins at
+    /// once, as a voter of Raft does (RV-3): a leader that stands still is replaced when the first timeout ends, and not when those of
+    /// a quorum have ended. Whoever hears the leader is moved by nobody.
+    fn is_leader_silent_to(&self, voter: NodeId) -> bool {
+        let RoleState::Following(Following { is_leader_fresh, .. }) = &self.role_state else { return false };
+        !is_leader_fresh && self.node.membership.is_voter(voter)
     }
 
     /// Rules 3 to 8: takes a vote of another server that looks.

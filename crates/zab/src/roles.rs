@@ -74,7 +74,8 @@ impl Zab {
         self.leave_role(out);
         self.is_successor = false;
         self.gives_way = false;
-        self.role_state = RoleState::Following(Following { leader, phase: Phase::Discovery, vote });
+        self.role_state =
+            RoleState::Following(Following { leader, phase: Phase::Discovery, vote, is_leader_fresh: true });
         self.announce(from, Reason::Elected { leader, by }, out);
         self.connect(leader, out);
     }
@@ -223,6 +224,7 @@ impl Zab {
                     self.node.take_care();
                 }
                 out.cancel_timer(Timer::Silence);
+                out.cancel_timer(Timer::Freshness);
                 self.say_goodbye(following.leader, self.connection, out);
             }
             RoleState::Leading(leading) => {

@@ -13,6 +13,8 @@ pub enum Timer {
     InitLimit,
     /// The leader was silent: syncLimit.
     Silence,
+    /// The leader was last heard exactly the shortest election timeout ago: from now on a voter that looks moves this node.
+    Freshness,
     /// The leader sends a PING: half a tick.
     Ping,
     /// The leader counts the learners that it heard: a tick.

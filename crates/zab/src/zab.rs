@@ -39,6 +39,8 @@ pub(crate) struct Following {
     pub(crate) phase: Phase,
     /// The final vote, with which those who look are answered.
     pub(crate) vote: Vote,
+    /// Whether the leader was heard within the shortest election timeout, or is not expected yet.
+    pub(crate) is_leader_fresh: bool,
 }
 
 /// State of a server that leads, elected or established.
@@ -141,6 +143,7 @@ impl Protocol for Zab {
             Input::Timer(Timer::Finalize) => self.on_finalize_timer(out),
             Input::Timer(Timer::InitLimit) => self.on_init_limit(out),
             Input::Timer(Timer::Silence) => self.on_silence(out),
+            Input::Timer(Timer::Freshness) => self.on_freshness_timer(),
             Input::Timer(Timer::Ping) => self.on_ping_timer(out),
             Input::Timer(Timer::QuorumCheck) => self.on_quorum_check(out),
             Input::Timer(Timer::Transfer) => self.on_transfer_timer(out),
@@ -349,12 +352,14 @@ impl Zab {
 
     /// Takes a message of the leader, if it is of the present connection.
     fn on_leader_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Zab>) {
-        let RoleState::Following(following) = &self.role_state else { return };
+        let RoleState::Following(following) = &mut self.role_state else { return };
         if following.leader != from || message.connection() != Some(self.connection) {
             return;
         }
         let phase = following.phase;
+        following.is_leader_fresh = true;
         out.set_timer(Timer::Silence, self.node.timing.election());
+        out.set_timer(Timer::Freshness, self.node.timing.election_min..=self.node.timing.election_min);
         if let Message::LeaderInfo { epoch, .. } = message {
             return self.on_leader_info(from, epoch, out);
         }

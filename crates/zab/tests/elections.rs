@@ -55,6 +55,44 @@ fn a_quorum_whose_other_voters_are_gone_does_not_wait() {
 }
 
 #[test]
+fn whoever_has_not_heard_the_leader_either_joins_the_first_that_looks() {
+    // Goal: ours; a leader that stands still is replaced when the first follower misses it. Method: n3 leads and says nothing more; n1
+    // looks, and n2, whose own timeout is longer, looks with it only once the shortest one has passed.
+    let mut theatre = cast(3);
+    theatre.settle();
+    assert_eq!(theatre.leaders(), [3]);
+    theatre.isolate(3);
+    theatre.fire(1, Timer::Silence);
+    theatre.settle();
+    assert_eq!(theatre.leader_of(2), Some(3), "it may hear the leader yet");
+    theatre.fire(2, Timer::Freshness);
+    assert_eq!(theatre.leader_of(2), Some(3), "nobody has asked it since");
+    theatre.fire(1, Timer::Resend);
+    theatre.settle();
+    theatre.fire(2, Timer::Finalize);
+    theatre.fire(1, Timer::Finalize);
+    theatre.settle();
+    assert_eq!((theatre.leader_of(1), theatre.leader_of(2)), (Some(2), Some(2)));
+}
+
+#[test]
+fn one_that_hears_its_leader_is_moved_by_nobody() {
+    // Goal: a voter that is cut off from the leader alone disturbs no reign. Method: n1 looks and looks; n2 hears n3's PING in between.
+    let mut theatre = cast(3);
+    theatre.settle();
+    theatre.cut(1, 3);
+    theatre.fire(1, Timer::Silence);
+    theatre.settle();
+    theatre.fire(2, Timer::Freshness);
+    theatre.heartbeat(3);
+    for _ in 0..3 {
+        theatre.fire_if_armed(1, Timer::Resend);
+        theatre.settle();
+    }
+    assert_eq!((theatre.leaders(), theatre.leader_of(2), theatre.leader_of(1)), (vec![3], Some(3), None));
+}
+
+#[test]
 fn one_that_only_the_hub_votes_for_gives_way_to_it() {
     // Goal: found by a guided search: n1 alone hears both others and votes for n3, the larger of two equals; n3 does not hear n5, and n5,
     // which reaches no quorum, votes for n1. Method: n2 and n4 are gone; votes are said again and again.

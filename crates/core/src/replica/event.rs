@@ -18,6 +18,8 @@ pub enum ReplicaTimer<T> {
     Protocol(T),
     /// Forwarded proposals or a read barrier may have been lost: ask again.
     Retry,
+    /// A proposal was refused by a leader that is busy for a moment: ask it again.
+    Again,
     /// Something in the state machine falls due in log time: let the log's clock advance.
     Deadline,
     /// A chunk of a snapshot may have been lost: ask again.

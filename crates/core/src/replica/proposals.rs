@@ -20,6 +20,11 @@ const FORWARD_BYTES_MAX: usize = 1 << 20;
 /// Most refusals that are remembered.
 const REFUSED_MAX: usize = 16_384;
 
+/// Bytes of forwarded proposals that wait for this node to lead; each costs [`EARLY_OVERHEAD`] besides its payload. What finds no room
+/// is refused, and comes again when its sender's retry timer says so.
+const EARLY_BYTES_MAX: usize = 4 << 20;
+const EARLY_OVERHEAD: usize = 128;
+
 /// A proposal of one of this node's clients, without an outcome yet.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Outstanding {
@@ -39,6 +44,10 @@ pub struct Proposals {
     overdue_below: RequestId,
     next: RequestId,
     retry_armed: bool,
+    again: Again,
+    /// At a node that is about to lead: what others have forwarded to it, in order, and the bytes of it.
+    early: VecDeque<Early>,
+    early_bytes: usize,
     /// At a leader: proposals that others forwarded and it has appended in this reign; commands until they are applied.
     /// A second copy is dropped, or slow disks would fill the log with copies of what waits for them. It must not be
     /// answered either: a refusal would say that nothing was done.
@@ -46,6 +55,25 @@ pub struct Proposals {
     /// Forwarded proposals that were refused for good: their clients were told that they never happen, so a copy that
     /// comes late, in this reign or in a later one, must not happen either.
     refused: Refused,
+}
+
+/// Attempts that follow a refusal by a busy leader before the retry timer has passed, each after twice the time of the one before.
+const AGAIN_DOUBLINGS_MAX: u32 = 4;
+
+/// The attempts of this period of the retry timer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct Again {
+    is_armed: bool,
+    doublings: u32,
+}
+
+/// A forwarded proposal that came between the first word of a new leader, which its followers hear, and the moment from which it takes
+/// proposals: when its history is the quorum's.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Early {
+    from: NodeId,
+    incarnation: u64,
+    request: ForwardedRequest,
 }
 
 /// The latest of what was refused for good, at most [`REFUSED_MAX`]: a copy comes soon after its twin, or never.
@@ -75,8 +103,17 @@ fn passes(refusal: &Refusal) -> bool {
 
 impl Proposals {
     pub(super) fn new() -> Proposals {
-        let (outstanding, forwarded, refused) = (BTreeMap::new(), BTreeSet::new(), Refused::default());
-        Proposals { outstanding, overdue_below: 0, next: 1, retry_armed: false, forwarded, refused }
+        Proposals {
+            outstanding: BTreeMap::new(),
+            overdue_below: 0,
+            next: 1,
+            retry_armed: false,
+            again: Again::default(),
+            early: VecDeque::new(),
+            early_bytes: 0,
+            forwarded: BTreeSet::new(),
+            refused: Refused::default(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -179,9 +216,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     ) {
         if self.role != Role::Leader {
             for request in requests {
-                let refusal = Refusal::NotLeader(self.leader);
-                let sequence = request.sequence;
-                out.push(Action::Send(from, ReplicaMessage::ForwardRefused { incarnation, sequence, refusal }));
+                self.keep_or_refuse(Early { from, incarnation, request }, out);
             }
             return;
         }
@@ -206,6 +241,30 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
         if !proposals.is_empty() {
             self.propose(proposals, out);
+        }
+    }
+
+    /// Whoever is about to lead keeps what is forwarded to it until it does. Refused, it would come back an election timeout later.
+    fn keep_or_refuse(&mut self, early: Early, out: &mut Vec<Action<P, S>>) {
+        let bytes = early.request.payload.len() + EARLY_OVERHEAD;
+        if self.leader == Some(self.me) && self.proposals.early_bytes + bytes <= EARLY_BYTES_MAX {
+            self.proposals.early_bytes += bytes;
+            return self.proposals.early.push_back(early);
+        }
+        let Early { from, incarnation, request } = early;
+        let (sequence, refusal) = (request.sequence, Refusal::NotLeader(self.leader));
+        out.push(Action::Send(from, ReplicaMessage::ForwardRefused { incarnation, sequence, refusal }));
+    }
+
+    /// Takes, as the leader that this node is now, or refuses, since it will not be, what was forwarded to it before.
+    fn take_early(&mut self, out: &mut Vec<Action<P, S>>) {
+        self.proposals.early_bytes = 0;
+        let mut of_senders: BTreeMap<(NodeId, u64), Vec<ForwardedRequest>> = BTreeMap::new();
+        for Early { from, incarnation, request } in std::mem::take(&mut self.proposals.early) {
+            of_senders.entry((from, incarnation)).or_default().push(request);
+        }
+        for ((from, incarnation), requests) in of_senders {
+            self.on_forward(from, incarnation, requests, out);
         }
     }
 
@@ -242,6 +301,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             refusal if passes(&refusal) => {
                 outstanding.sent_to = None;
                 self.arm_retry(out);
+                if refusal == Refusal::NotReady {
+                    self.arm_again(out);
+                }
             }
             // An earlier copy may be in a log already: refusing this one says nothing of that.
             _ if outstanding.attempts > 1 => {
@@ -257,6 +319,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     /// A new leader, or none: commands without an outcome go to it, in order; what cannot be sent again ends unknown.
     pub(super) fn on_leader_changed(&mut self, out: &mut Vec<Action<P, S>>) {
+        self.proposals.again.doublings = 0;
         let lost: Vec<RequestId> = self
             .proposals
             .outstanding
@@ -271,6 +334,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
             self.send_again(out);
         }
+        self.take_early(out);
         self.ask_again(out);
     }
 
@@ -295,10 +359,29 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
     }
 
+    fn arm_again(&mut self, out: &mut Vec<Action<P, S>>) {
+        let Again { is_armed, doublings } = &mut self.proposals.again;
+        if !std::mem::replace(is_armed, true) && *doublings < AGAIN_DOUBLINGS_MAX {
+            let wait = self.timing.heartbeat / 8 * (1 << *doublings);
+            *doublings += 1;
+            out.push(Action::SetTimer(ReplicaTimer::Again, wait..=wait * 2));
+        }
+    }
+
+    /// Sends again what came back from a leader that was busy: it recovers slots, or a change of membership is not in force yet.
+    pub(super) fn on_again(&mut self, out: &mut Vec<Action<P, S>>) {
+        self.proposals.again.is_armed = false;
+        let outstanding = self.proposals.outstanding.iter();
+        let unsent: Vec<RequestId> =
+            outstanding.filter(|(_, waiting)| waiting.sent_to.is_none()).map(|(id, _)| *id).collect();
+        self.send_to_leader(&unsent, out);
+    }
+
     /// Sends again the proposals that were forwarded a whole timer ago and are still outstanding: they may be lost.
     /// Those that this node appended itself are not, while it leads.
     pub(super) fn on_retry(&mut self, out: &mut Vec<Action<P, S>>) {
         self.proposals.retry_armed = false;
+        self.proposals.again = Again::default();
         self.end_those_too_old(out);
         let (me, below, role) = (self.me, self.proposals.overdue_below, self.role);
         let overdue: Vec<RequestId> = self

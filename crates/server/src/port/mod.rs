@@ -23,8 +23,6 @@ pub(crate) mod ahead;
 
 pub(crate) mod begun;
 
-mod behind;
-
 pub(crate) mod authority;
 
 pub(crate) mod tally;

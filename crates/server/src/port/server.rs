@@ -66,7 +66,6 @@ use crate::http::tether;
 use crate::port::aside;
 use crate::port::authority::Repaired;
 use crate::port::begun::{Begun, Preface};
-use crate::port::behind;
 use crate::port::tally::{self, Tally};
 use crate::port::{ClientStream, Door, Port};
 use crate::services::accounts::Peer;
@@ -203,8 +202,6 @@ async fn accept<B: Backend>(
         match accepted {
             Ok((stream, peer)) => {
                 is_refusing = false;
-                // An error ends this connection; its client calls again.
-                let Ok(stream) = behind::place(stream) else { continue };
                 let (services, door) = (services.clone(), door.clone());
                 let name = name_of.as_ref().and_then(|name_of| name_of(peer));
                 let line = tether::Line { peer, name, stopped: stopped.clone(), slot: Arc::new(slot) };
