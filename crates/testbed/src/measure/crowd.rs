@@ -7,6 +7,7 @@ use hustings_api::etcdserverpb::{LeaseGrantRequest, WatchCreateRequest, WatchReq
 use hustings_testbed::Cluster;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{self, Sender};
 use tokio::task::JoinSet;
 use tonic::Streaming;
@@ -33,6 +34,33 @@ pub(crate) struct Sizes {
 pub(crate) struct Crowd {
     sizes: Sizes,
     at: Vec<AtNode>,
+    thread: CrowdThread,
+}
+
+/// The one thread on which a crowd lives, behind everybody else: elsewhere its clients run on machines of their own. When a node
+/// dies each of them notices, and whoever measures would wait until the last one has.
+struct CrowdThread(Option<Runtime>);
+
+impl CrowdThread {
+    fn start() -> Result<CrowdThread> {
+        let give_way = || {
+            // An error leaves the thread as it is.
+            let _ = rustix::process::nice(19);
+        };
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().on_thread_start(give_way).build();
+        Ok(CrowdThread(Some(runtime.context("cannot start the crowd's thread")?)))
+    }
+
+    async fn run<T: Send + 'static>(&self, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+        self.0.as_ref().context("it runs until it is dropped")?.spawn(work).await?
+    }
+}
+
+impl Drop for CrowdThread {
+    fn drop(&mut self) {
+        // Dropped where others run: nothing may wait here.
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+    }
 }
 
 /// The part of a crowd at one node. Nothing reads it: it is there.
@@ -49,7 +77,7 @@ impl Crowd {
     /// A lease, a watch or a connection is refused.
     pub(crate) async fn at(cluster: &Cluster, sizes: Sizes) -> Result<Crowd> {
         grant(&cluster.endpoints(), sizes.leases).await?;
-        let mut crowd = Crowd { sizes, at: Vec::new() };
+        let mut crowd = Crowd { sizes, at: Vec::new(), thread: CrowdThread::start()? };
         for position in 0..cluster.nodes.len() {
             crowd.at.push(AtNode::default());
             crowd.come_back(cluster, position).await?;
@@ -64,17 +92,19 @@ impl Crowd {
     pub(crate) async fn come_back(&mut self, cluster: &Cluster, position: usize) -> Result<()> {
         let nodes = u32::try_from(cluster.nodes.len())?;
         let part = |all: u32| all / nodes + u32::from((position as u32) < all % nodes);
-        let url = &cluster.nodes[position].client;
-        let mut watches = Vec::new();
-        let mut left = part(self.sizes.watchers);
-        while left > 0 {
-            let count = left.min(WATCHES_PER_STREAM);
-            let keys = (0..count).map(|number| format!("watched/{position}/{}", left - number));
-            watches.push(watch(url, keys, "").await?);
-            left -= count;
-        }
-        let connections = connect(url, part(self.sizes.connections)).await?;
-        self.at[position] = AtNode { _watches: watches, _connections: connections };
+        let url = cluster.nodes[position].client.clone();
+        let (mut left, connections) = (part(self.sizes.watchers), part(self.sizes.connections));
+        let coming = async move {
+            let mut watches = Vec::new();
+            while left > 0 {
+                let count = left.min(WATCHES_PER_STREAM);
+                let keys = (0..count).map(|number| format!("watched/{position}/{}", left - number));
+                watches.push(watch(&url, keys.collect::<Vec<_>>().into_iter(), "").await?);
+                left -= count;
+            }
+            Ok(AtNode { _watches: watches, _connections: connect(&url, connections).await? })
+        };
+        self.at[position] = self.thread.run(coming).await?;
         Ok(())
     }
 }
