@@ -6,14 +6,14 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum BoltError {
     /// The source cannot be read there.
-    #[error("reading {length} bytes at offset {offset}: {source}")]
+    #[error("reading {length} bytes at offset {offset}: {error}")]
     Io {
         /// Offset of the read, in bytes from the beginning.
         offset: u64,
         /// Number of bytes that were wanted.
         length: usize,
         /// Error of the source.
-        source: io::Error,
+        error: io::Error,
     },
     /// Neither of the first two pages is a meta page.
     #[error("this is no bbolt database: neither of its first two pages describes one")]

@@ -277,7 +277,7 @@ fn damaged(page: u64, what: &'static str) -> BoltError {
 
 fn read(source: &impl Source, offset: u64, bytes: &mut [u8]) -> Result<(), BoltError> {
     let length = bytes.len();
-    source.read_at(offset, bytes).map_err(|source| BoltError::Io { offset, length, source })
+    source.read_at(offset, bytes).map_err(|error| BoltError::Io { offset, length, error })
 }
 
 /// The valid meta page of the later transaction. The second page begins where the first says, or, where the first is

@@ -452,3 +452,23 @@ fn an_election_tells_the_time_by_one_clock() {
         }
     }
 }
+
+#[test]
+fn no_error_says_its_cause_twice() {
+    // An error's chain is printed with colons between: whoever has a cause, and says it too, says it twice. thiserror takes a field
+    // that is called `source`, or converted with `#[from]`, for the cause.
+    let says_a_cause = |message: &str| message.contains("{source}") || message.contains("{0}");
+    let mut twice = Vec::new();
+    for (path, text) in sources() {
+        for (place, _) in text.match_indices("#[error(") {
+            let variant = &text[place..];
+            let Some((message, rest)) = variant.split_once(")]\n") else { continue };
+            let declared = rest.lines().next().unwrap_or_default();
+            let has_cause = message.contains("{source}") || declared.contains("(#[from]");
+            if has_cause && says_a_cause(message) {
+                twice.push(format!("{}: {}", path.display(), message.trim()));
+            }
+        }
+    }
+    assert!(twice.is_empty(), "{twice:#?}");
+}

@@ -34,7 +34,13 @@ pub enum OpenError {
     User(String),
     /// The process has no room for a thread.
     #[error("no thread for elections: {0}")]
-    Thread(#[from] std::io::Error),
+    Thread(std::io::Error),
+}
+
+impl From<std::io::Error> for OpenError {
+    fn from(error: std::io::Error) -> OpenError {
+        OpenError::Thread(error)
+    }
 }
 
 /// All candidates of one process at one store share a session: one lease, one thread.

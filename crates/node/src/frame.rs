@@ -41,7 +41,7 @@ const HEADER: usize = 8;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
     /// The connection broke, with the system's error.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     /// The peer closed it.
     #[error("closed by the peer")]
@@ -56,7 +56,7 @@ pub(crate) enum LinkError {
     #[error("a frame's checksum does not match: bytes were changed on the way")]
     Corrupt,
     /// A frame does not decode.
-    #[error("{0}")]
+    #[error(transparent)]
     Undecodable(#[from] WireError),
     /// The peer refuses this node, in its words.
     #[error("refused by the peer: {0}")]

@@ -35,12 +35,12 @@ pub struct ClusterSecret(Arc<[u8]>);
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// It cannot be read.
-    #[error("the cluster secret {path} cannot be read: {source}")]
+    #[error("the cluster secret {path} cannot be read: {error}")]
     Unreadable {
         /// Path of the file.
         path: String,
         /// Error of the system.
-        source: io::Error,
+        error: io::Error,
     },
     /// It is too short or too long.
     #[error(
@@ -79,7 +79,7 @@ impl ClusterSecret {
     /// # Errors
     /// The file cannot be read, or is too short or too long.
     pub fn read(path: &Path) -> Result<ClusterSecret, SecretError> {
-        let unreadable = |source| SecretError::Unreadable { path: path.display().to_string(), source };
+        let unreadable = |error| SecretError::Unreadable { path: path.display().to_string(), error };
         let length = std::fs::metadata(path).map_err(unreadable)?.len();
         if length > BYTES_MAX {
             return Err(SecretError::Size { path: path.display().to_string(), bytes: length });

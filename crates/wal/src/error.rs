@@ -7,7 +7,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum WalError {
     /// The operating system refused an operation.
-    #[error("{action} {file}{}: {source}; check the disk, its mount and its permissions, then start again", at(*.offset))]
+    #[error("{action} {file}{}: {error}; check the disk, its mount and its permissions, then start again", at(*.offset))]
     Io {
         /// The operation that was tried, such as "syncing".
         action: &'static str,
@@ -16,11 +16,11 @@ pub enum WalError {
         /// Offset of the operation in bytes; `None` if it concerns the whole file.
         offset: Option<u64>,
         /// The error of the operating system.
-        source: io::Error,
+        error: io::Error,
     },
     /// There is no space left.
     #[error(
-        "{action} {file}: the disk is full ({source}); free space on it, but delete no file of the data directory, then start again"
+        "{action} {file}: the disk is full ({error}); free space on it, but delete no file of the data directory, then start again"
     )]
     Full {
         /// The operation that was tried, such as "writing".
@@ -28,17 +28,17 @@ pub enum WalError {
         /// Path of the file.
         file: String,
         /// The error of the operating system.
-        source: io::Error,
+        error: io::Error,
     },
     /// No file can be opened now, because the process or the machine has too many open.
-    #[error("{action} {file}: too many files are open ({source}); raise the limit of open files, or close connections")]
+    #[error("{action} {file}: too many files are open ({error}); raise the limit of open files, or close connections")]
     NoDescriptors {
         /// The operation that was tried, such as "opening".
         action: &'static str,
         /// Path of the file.
         file: String,
         /// The error of the operating system.
-        source: io::Error,
+        error: io::Error,
     },
     /// Another process lives in the directory.
     #[error(
@@ -177,15 +177,15 @@ fn at(offset: Option<u64>) -> String {
 
 impl WalError {
     /// An error of the operating system, told apart by what ran out: space, descriptors, or neither.
-    pub(crate) fn io(action: &'static str, file: String, offset: Option<u64>, source: io::Error) -> WalError {
-        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-            return WalError::Full { action, file, source };
+    pub(crate) fn io(action: &'static str, file: String, offset: Option<u64>, error: io::Error) -> WalError {
+        if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            return WalError::Full { action, file, error };
         }
-        match rustix::io::Errno::from_io_error(&source) {
+        match rustix::io::Errno::from_io_error(&error) {
             Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
-                WalError::NoDescriptors { action, file, source }
+                WalError::NoDescriptors { action, file, error }
             }
-            _ => WalError::Io { action, file, offset, source },
+            _ => WalError::Io { action, file, offset, error },
         }
     }
 
@@ -207,8 +207,8 @@ impl WalError {
     /// The failed action and its reason, without the advice to start again: for a member that goes on.
     pub fn cause(&self) -> String {
         match self {
-            WalError::Full { action, file, source } => format!("{action} {file}: the disk is full ({source})"),
-            WalError::Io { action, file, offset, source } => format!("{action} {file}{}: {source}", at(*offset)),
+            WalError::Full { action, file, error } => format!("{action} {file}: the disk is full ({error})"),
+            WalError::Io { action, file, offset, error } => format!("{action} {file}{}: {error}", at(*offset)),
             other => other.to_string(),
         }
     }

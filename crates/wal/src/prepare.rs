@@ -209,7 +209,7 @@ impl Preparer {
                     action: "preparing",
                     file: crate::segment::name(header.sequence),
                     offset: None,
-                    source: std::io::Error::other("the thread that prepares segments is gone"),
+                    error: std::io::Error::other("the thread that prepares segments is gone"),
                 };
                 if std::mem::take(&mut self.is_underway) {
                     // Not made, or too small: made anew below, from a new file and not by trying the old one again.

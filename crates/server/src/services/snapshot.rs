@@ -137,10 +137,22 @@ pub enum SnapshotFileError {
     },
     /// A state that cannot be.
     #[error("the snapshot's state is damaged: {0}; take another copy")]
-    State(#[from] SnapshotError),
+    State(SnapshotError),
     /// It cannot be read.
     #[error("the snapshot cannot be read: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
+}
+
+impl From<SnapshotError> for SnapshotFileError {
+    fn from(error: SnapshotError) -> SnapshotFileError {
+        SnapshotFileError::State(error)
+    }
+}
+
+impl From<io::Error> for SnapshotFileError {
+    fn from(error: io::Error) -> SnapshotFileError {
+        SnapshotFileError::Io(error)
+    }
 }
 
 /// Reads a snapshot of Hustings or etcd that takes the first `length` bytes of a source: a part at a time, so that little more
