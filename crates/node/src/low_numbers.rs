@@ -15,9 +15,9 @@ use rustix::io::{DupFlags, dup3};
 use rustix::process::{Resource, getrlimit};
 
 /// Numbers that are held: for the links of a large cluster, each of which may be broken and made a few times.
-const HELD_MAX: u64 = 32;
+const HELD_MAX: u64 = 12;
 /// And no larger part than this of the descriptors that the process may have.
-const PART: u64 = 16;
+const PART: u64 = 32;
 
 /// Low numbers that no link has yet.
 pub(crate) struct LowNumbers {
@@ -81,7 +81,7 @@ mod tests {
         assert!(numbers.held.len() > 1, "some are held");
         let clients: Vec<_> = (0..100).map(|_| connection(&listener)).collect();
         let lowest_client = clients.iter().map(|(_, accepted)| accepted.as_raw_fd()).min().expect("there are some");
-        for round in 0..HELD_MAX * 2 {
+        for round in 0..100 {
             let (mut peer, link) = connection(&listener);
             let (before, mut link) = (link.as_raw_fd(), numbers.lower(link));
             assert!(link.as_raw_fd() < lowest_client, "round {round}: from {before} to {}", link.as_raw_fd());

@@ -74,8 +74,8 @@ impl Zab {
         self.leave_role(out);
         self.is_successor = false;
         self.gives_way = false;
-        self.role_state =
-            RoleState::Following(Following { leader, phase: Phase::Discovery, vote, is_leader_fresh: true });
+        let following = Following { leader, phase: Phase::Discovery, vote, is_leader_fresh: true };
+        self.role_state = RoleState::Following(following);
         self.announce(from, Reason::Elected { leader, by }, out);
         self.connect(leader, out);
     }

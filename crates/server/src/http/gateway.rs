@@ -26,6 +26,7 @@ use hustings_api::v3lockpb::lock_server::Lock;
 use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use hyper::http::Extensions;
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -68,10 +69,45 @@ where
     if request.method() != Method::POST {
         return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
     }
-    let (mut head, body) = request.into_parts();
+    let (head, body) = request.into_parts();
     if let Some(refusal) = hosts::refusal(&head, &services.options) {
         return refusal;
     }
+    let deadline = match deadline_of(&head.headers) {
+        Ok(Some(deadline)) => deadline,
+        Ok(None) => return carry_out(services, head, body).await,
+        Err(status) => return refuse(&status),
+    };
+    // A call that is dropped takes back what it had begun, as when its client hangs up.
+    let call = tokio::time::timeout(deadline, carry_out(services, head, body));
+    call.await.unwrap_or_else(|_| refuse(&Status::deadline_exceeded("context deadline exceeded")))
+}
+
+/// The time that a client gives its call: grpc-gateway's header, digits and a unit as in gRPC.
+fn deadline_of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let Some(told) = headers.get("grpc-timeout") else { return Ok(None) };
+    let told = told.to_str().unwrap_or("?");
+    let refused = || Status::invalid_argument(format!("invalid grpc-timeout: {told}"));
+    let unit = told.chars().next_back().filter(char::is_ascii).ok_or_else(refused)?;
+    let number: u64 = told[..told.len() - 1].parse().map_err(|_| refused())?;
+    let deadline = match unit {
+        'H' => Duration::from_secs(number.saturating_mul(3_600)),
+        'M' => Duration::from_secs(number.saturating_mul(60)),
+        'S' => Duration::from_secs(number),
+        'm' => Duration::from_millis(number),
+        'u' => Duration::from_micros(number),
+        'n' => Duration::from_nanos(number),
+        _ => return Err(refused()),
+    };
+    Ok(Some(deadline))
+}
+
+/// Answers a call that has the right form.
+async fn carry_out<B: Backend, T>(services: &Services<B>, mut head: Parts, body: T) -> Response<Body>
+where
+    T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    T::Error: std::error::Error + Send + Sync + 'static,
+{
     let path = route(head.uri.path()).unwrap_or("").to_owned();
     let Some(row) = permissions::of_path(&path) else { return text(StatusCode::NOT_FOUND, "Not Found\n".to_owned()) };
     // As in etcd, where the gateway is a client of its own: the certificate of a connection proves nothing here.

@@ -358,6 +358,15 @@ fn tell_peer(request: &mut hyper::Request<Incoming>, peer: Peer, name: Option<&C
     }
 }
 
+/// Bytes that a request counts for beside its head: the stream, its task and what reads its body.
+const REQUEST_BYTES: usize = 16 << 10;
+
+/// Bytes that a head counts for: it stands in the connection's table and in the request, and parts of it in what is made of it.
+fn cost_of_head(request: &hyper::Request<Incoming>) -> usize {
+    let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum::<usize>();
+    REQUEST_BYTES + 3 * (fields + request.uri().path().len())
+}
+
 /// Answers one request of a client.
 async fn answer<B: Backend>(
     services: Arc<Services<B>>,
@@ -397,10 +406,13 @@ fn code_of(response: &hyper::Response<Body>) -> tonic::Code {
     }
 }
 
+/// Hands a request to its service. The head of a call is held of the budget until its answer begins: a client may send heads in any
+/// number and never a body. Metrics and health are told whatever is held.
 async fn serve<B: Backend>(
     services: Arc<Services<B>>,
     request: hyper::Request<Incoming>,
 ) -> Result<hyper::Response<Body>, Infallible> {
+    let cost = cost_of_head(&request);
     let path = request.uri().path();
     let service = path.get(1..).and_then(|path| path.split_once('/')).map_or("", |(service, _)| service);
     let (memory, patience) = (services.memory.clone(), services.options.body_timeout);
@@ -411,11 +423,14 @@ async fn serve<B: Backend>(
             open => open,
         };
         return Ok(access.mark(match gateway::route(path) {
-            Some(path) => {
-                let shape = if gateway::reads_on(path) { Shape::Lines } else { Shape::Whole };
-                let request = request.map(|body| Metered::new(body, shape, &memory, patience));
-                body::send(gateway::answer(&services, request).await)
-            }
+            Some(path) => match memory.hold(cost) {
+                Ok(_held) => {
+                    let shape = if gateway::reads_on(path) { Shape::Lines } else { Shape::Whole };
+                    let request = request.map(|body| Metered::new(body, shape, &memory, patience));
+                    body::send(gateway::answer(&services, request).await)
+                }
+                Err(status) => gateway::refuse(&status),
+            },
             None if tether::lease_of(path).is_some() => tether::answer(&services, request).await,
             None if path.starts_with("/v1/leases") || path == "/v1/revision" => {
                 own::answer_leases(&services, request).await
@@ -424,6 +439,10 @@ async fn serve<B: Backend>(
             None => http::answer(&services, request).await,
         }));
     }
+    let _held = match memory.hold(cost) {
+        Ok(held) => held,
+        Err(status) => return Ok(status.into_http()),
+    };
     let context = services.0.clone();
     let begun = Instant::now();
     let method = context.metrics.on_call(path);

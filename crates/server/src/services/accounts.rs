@@ -290,8 +290,9 @@ impl<B: Backend> Auth for Services<B> {
             PermissionKind::try_from(perm_type).map_err(|_| Status::from(EtcdError::PermissionNotGiven))?;
             if is_empty_range(&key, &range_end) {
                 let (key, end) = (key.escape_ascii(), range_end.escape_ascii());
-                let text =
-                    format!("etcdserver: the range [{key}, {end}) holds no key: its end must come after its key");
+                let text = format!(
+                    "etcdserver: the range [{key}, {end}) holds no key: its end must come after its key, and all keys begin with \\0"
+                );
                 return Err(Status::invalid_argument(text));
             }
             let permission = Some(Permission { kind: perm_type, key, range_end });
@@ -321,9 +322,10 @@ fn check_length(what: &str, name: &str) -> Result<(), Status> {
     }
 }
 
-/// Whether a range, in etcd's notation, ends before it begins. etcd keeps a permission for it, and it permits nothing.
+/// Whether a range, in etcd's notation, ends before it begins, or begins with the empty key, which is no key. etcd keeps a permission for
+/// it, and it permits nothing.
 fn is_empty_range(key: &[u8], range_end: &[u8]) -> bool {
-    !range_end.is_empty() && range_end != [0] && range_end <= key
+    key.is_empty() || (!range_end.is_empty() && range_end != [0] && range_end <= key)
 }
 
 impl<B: Backend> Context<B> {

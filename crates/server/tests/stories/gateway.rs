@@ -49,6 +49,34 @@ async fn the_store_speaks_json() {
     assert_eq!(post(&served, "/v3/kv/compaction", json!({ "revision": "3" })).await.0, 200);
 }
 
+/// Goal: a client says how long its call may take, in grpc-gateway's header. Method: nobody takes a proposal; times that are over, that
+/// are none, and one in which a read is answered.
+#[tokio::test]
+async fn a_call_ends_in_the_time_that_its_client_gives_it() {
+    let served = Served::start().await;
+    served.double.be(Mood::Hesitant);
+    let body = r#"{"key":"YQ==","value":"MQ=="}"#;
+    for (path, told, status) in [
+        ("kv/put", "50m", 504),
+        ("kv/put", "1n", 504),
+        ("kv/put", "1", 400),
+        ("kv/put", "xx", 400),
+        ("kv/put", "", 400),
+        ("kv/range", "1H", 200),
+    ] {
+        let length = body.len();
+        let request = format!(
+            "POST /v3/{path} HTTP/1.1\r\nhost: x\r\ngrpc-timeout: {told}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
+        let mut stream = TcpStream::connect(&served.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer[9..12], status.to_string(), "{told:?}: {answer}");
+        assert!(status != 504 || answer.contains("context deadline exceeded"), "{answer}");
+    }
+}
+
 /// Goal: a call whose answer is a stream is refused in the form of one, as by grpc-gateway; what cannot be read is not. Method: nobody asks
 /// where users count; a body that ends too early.
 #[tokio::test]

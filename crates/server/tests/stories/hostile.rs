@@ -9,6 +9,7 @@ use hustings_api::etcdserverpb::{
     SnapshotRequest, TxnRequest, request_op,
 };
 use hustings_server::ServerOptions;
+use std::convert::Infallible;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -200,6 +201,35 @@ async fn unfinished_bodies_are_counted_and_end() {
     let late = answers.iter().filter(|answer| answer.starts_with("HTTP/1.1 504")).count();
     let refused = answers.iter().filter(|answer| answer.starts_with("HTTP/1.1 429") || answer.is_empty()).count();
     assert!(late >= 5 && refused >= 5 && late + refused == 20, "{late} were late, {refused} refused: {answers:?}");
+    assert_eq!(held(&served).await, 0);
+}
+
+/// Goal: heads in any number, whose bodies never come, are bounded by the budget, and end with their time. Method: as many as one connection
+/// may have, of twelve kilobytes each, which nobody has to prove anything for.
+#[tokio::test(start_paused = true)]
+async fn heads_without_bodies_are_counted_and_end() {
+    let served = Served::start_with(ServerOptions { memory_limit_bytes: 1 << 20, ..ServerOptions::default() }).await;
+    let stream = TcpStream::connect(&served.address).await.unwrap();
+    let (executor, stream) = (hyper_util::rt::TokioExecutor::new(), hyper_util::rt::TokioIo::new(stream));
+    let (sender, connection) = hyper::client::conn::http2::handshake(executor, stream).await.unwrap();
+    tokio::spawn(connection);
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let mut sender = sender.clone();
+        let path = format!("http://{}/etcdserverpb.Auth/Authenticate", served.address);
+        let request = hyper::Request::post(path).header("content-type", "application/grpc").header("te", "trailers");
+        let request = request.header("x-filler", "f".repeat(12_000));
+        let body = http_body_util::StreamBody::new(futures::stream::pending::<
+            Result<hyper::body::Frame<bytes::Bytes>, Infallible>,
+        >());
+        asking.spawn(async move {
+            let answer = sender.send_request(request.body(body).unwrap()).await.unwrap();
+            answer.headers().get("grpc-status").map(|code| code.to_str().unwrap().to_owned()).unwrap_or_default()
+        });
+    }
+    let codes = asking.join_all().await;
+    let refused = codes.iter().filter(|code| *code == "8").count();
+    assert!((60..100).contains(&refused), "{refused} of 100 were refused: {codes:?}");
     assert_eq!(held(&served).await, 0);
 }
 

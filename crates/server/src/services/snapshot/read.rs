@@ -248,10 +248,12 @@ fn load_users<S: Source>(
     }
     for entry in database.entries(schema::AUTH_ROLES.as_bytes()) {
         let (key, value) = entry?;
-        let Role { name, permissions } = decode(schema::AUTH_ROLES, &key, value)?;
+        let Role { name, mut permissions } = decode(schema::AUTH_ROLES, &key, value)?;
         if name.as_bytes() != key {
             return Err(refuse(schema::AUTH_ROLES, &key, "it is another role's"));
         }
+        // At etcd one that begins with the empty key permits nothing; here it would permit all keys up to its end.
+        permissions.retain(|permission| !permission.key.is_empty());
         restoration.role(name, permissions)?;
     }
     Ok(())
