@@ -364,7 +364,7 @@ const REQUEST_BYTES: usize = 16 << 10;
 /// Bytes that a head counts for: it stands in the connection's table and in the request, and parts of it in what is made of it.
 fn cost_of_head(request: &hyper::Request<Incoming>) -> usize {
     let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 64).sum::<usize>();
-    REQUEST_BYTES + 3 * (fields + request.uri().path().len())
+    REQUEST_BYTES + 6 * (fields + request.uri().path().len())
 }
 
 /// Answers one request of a client.
