@@ -3,6 +3,7 @@
 use super::{Reign, Timeline};
 use crate::mark::Mark;
 use hustings_core::Role;
+use std::collections::BTreeSet;
 
 /// The reason why leadership moved.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -143,7 +144,7 @@ const TOGETHER_MICROS: u64 = 1_000_000;
 
 /// Explains the end of one reign before the beginning of the next.
 pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
-    let case = Case { line, before, after };
+    let case = Case { line, before, after, stalls: stalls(line) };
     let stepped_down = case.step_down();
     let mut causes = Vec::new();
     causes.extend(case.request());
@@ -157,25 +158,9 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
         Some((until, _)) => *until,
         None => stepped_down.unwrap_or_else(|| case.last_heard().unwrap_or(after.since_micros)),
     };
-    if let Some((until, cause)) = ended {
-        // A killed process is missed at once; one that was missed for long before its links ended stood still, or was
-        // cut off: then it went on to note what it was told.
-        let are_seen = matches!(&cause, Cause::Killed { seen_by } if !seen_by.is_empty());
-        // Only what came before its links ended: from then on it is known to be gone, however long an election takes.
-        let before_the_end = |at: u64, silence: u64| until.saturating_sub(at.saturating_sub(silence));
-        let silence = case.silence().filter(|(at, silence)| {
-            *silence > SILENT_MICROS && (!are_seen || before_the_end(*at, *silence) > SILENT_MICROS)
-        });
-        if let Some((at, micros)) = silence.filter(|_| matches!(cause, Cause::Killed { .. })) {
-            let ran_until = before.life.map_or(0, |life| line.span(life).1);
-            match ran_until > at.saturating_sub(micros / 2) {
-                true => causes.extend(case.cut()),
-                false => {
-                    // It stood still until it was killed, longer than the one that missed it waited.
-                    let micros = if are_seen { before_the_end(at, micros).max(micros) } else { micros };
-                    causes.push(Cause::Paused { who: before.leader.clone(), micros });
-                }
-            }
+    if let Some((_, cause)) = ended {
+        if matches!(cause, Cause::Killed { .. }) {
+            causes.extend(case.silence_before_the_kill());
         }
         causes.push(cause);
     }
@@ -209,10 +194,35 @@ fn stood_still(who: &str, micros: u64, waited_micros: u64) -> Cause {
     }
 }
 
+/// A time in which the loop of a life did not run.
+struct Stall {
+    life: usize,
+    from: u64,
+    until: u64,
+}
+
+fn stalls(line: &Timeline<'_>) -> Vec<Stall> {
+    let late = line.seen.iter().filter_map(|seen| match seen.mark {
+        Mark::Late { micros, .. } => {
+            Some(Stall { life: seen.life, from: seen.at.saturating_sub(*micros), until: seen.at })
+        }
+        _ => None,
+    });
+    late.collect()
+}
+
+/// A link to the old leader that ended, as one life noted it.
+struct BrokenLink<'a> {
+    life: usize,
+    why: &'a str,
+    at: u64,
+}
+
 struct Case<'a, 'b> {
     line: &'a Timeline<'b>,
     before: &'a Reign,
     after: &'a Reign,
+    stalls: Vec<Stall>,
 }
 
 impl Case<'_, '_> {
@@ -322,8 +332,9 @@ impl Case<'_, '_> {
         if !is_over || ended > self.after.since_micros {
             return None;
         }
-        let seen_by = self.broken_links(ended);
-        let until = seen_by.iter().map(|(_, _, at)| *at).min().unwrap_or(ended).max(ended);
+        let broken = self.broken_links(Some(ended));
+        let first = broken.iter().map(|link| link.at).min();
+        let until = first.unwrap_or(ended).max(ended);
         let boot = |life: usize| &self.line.lives[life].life.boot_id;
         let is_rebooted = next.is_some_and(|next| boot(next) != boot(own));
         let successor_begun = self.after.life.map_or(0, |life| self.line.span(life).0);
@@ -336,34 +347,116 @@ impl Case<'_, '_> {
         if is_everybody || is_rebooted {
             return Some((until, Cause::PowerLost { is_everybody }));
         }
-        let first = seen_by.iter().map(|(_, _, at)| *at).min().unwrap_or(until);
-        let seen_by = seen_by.into_iter().map(|(who, why, at)| (who, why, at - first)).collect();
-        Some((until, Cause::Killed { seen_by }))
+        Some((until, self.killed(&broken)))
     }
 
     /// Without the old leader's own notes: its links ended, before the next one led.
     fn end_as_others_saw_it(&self) -> Option<(u64, Cause)> {
-        let seen_by = self.broken_links(self.after.since_micros);
-        let first = seen_by.iter().map(|(_, _, at)| *at).min().filter(|first| *first <= self.after.since_micros)?;
-        let seen_by = seen_by.into_iter().map(|(who, why, at)| (who, why, at - first)).collect();
-        Some((first, Cause::Killed { seen_by }))
+        let broken = self.broken_links(None);
+        let first = broken.iter().map(|link| link.at).min().filter(|first| *first <= self.after.since_micros)?;
+        Some((first, self.killed(&broken)))
     }
 
-    /// The members that saw the link to the old leader end around a time, with the reason. A link that came up again by
-    /// then had ended for something else: of two dials that cross one is given up.
-    fn broken_links(&self, around: u64) -> Vec<(String, String, u64)> {
-        let shown = around.saturating_sub(TOGETHER_MICROS)..=self.after.since_micros.max(around + TOGETHER_MICROS);
-        let mut broken: Vec<(String, String, u64)> = Vec::new();
-        for seen in self.line.seen.iter().filter(|seen| shown.contains(&seen.at)) {
-            let name = self.line.name(seen.life);
-            match seen.mark {
-                Mark::LinkDown { peer, why } if *peer == self.before.leader => {
-                    broken.push((name.to_owned(), why.clone(), seen.at));
-                }
-                Mark::LinkUp { peer } if *peer == self.before.leader && seen.at <= self.after.since_micros => {
-                    broken.retain(|(who, ..)| who != name);
-                }
-                _ => {}
+    fn killed(&self, broken: &[BrokenLink<'_>]) -> Cause {
+        let first = broken.iter().map(|link| link.at).min().unwrap_or(0);
+        let seen =
+            broken.iter().map(|link| (self.line.name(link.life).to_owned(), link.why.to_owned(), link.at - first));
+        Cause::Killed { seen_by: seen.collect() }
+    }
+
+    /// What was missed of the old leader for long before it was killed. A killed process is missed at once; one that was missed
+    /// before stood still, or was cut off: then it went on to note what it was told.
+    fn silence_before_the_kill(&self) -> Option<Cause> {
+        let (at, micros) = self.silence()?;
+        // A successor that stood still itself for most of it has missed nobody.
+        let own_stalls = self.stalls.iter().filter(|stall| Some(stall.life) == self.after.life);
+        let common =
+            own_stalls.map(|stall| stall.until.min(at).saturating_sub(stall.from.max(at.saturating_sub(micros))));
+        if micros <= SILENT_MICROS || common.max().unwrap_or(0) * 2 > micros {
+            return None;
+        }
+        let own = self.before.life.map(|life| self.line.span(life).1);
+        let ran_until = own.unwrap_or(0);
+        // From the end of its links on it is known to be gone, however long an election takes. Who stood still saw that end late: it
+        // happened before the first saw it, and after the last could have seen it.
+        let broken = self.broken_links(own);
+        let first = broken.iter().map(|link| link.at).min();
+        let gone = broken.iter().map(|link| self.no_earlier(link.life, link.at)).max().min(first);
+        let gone = gone.map(|gone| gone.max(ran_until));
+        let heard = self.last_sign().unwrap_or(at.saturating_sub(micros));
+        let silence_micros = gone.map_or(micros, |gone| gone.saturating_sub(heard));
+        if silence_micros <= SILENT_MICROS {
+            return None;
+        }
+        if own.is_none() {
+            // Whether it stood still, only its own recording would show.
+            return Some(Cause::Silent { deaf: self.after.leader.clone(), silence_micros });
+        }
+        if ran_until > at.saturating_sub(micros / 2) {
+            return self.cut();
+        }
+        // It stood still until it was killed, longer than the one that missed it waited.
+        let has_stood_still = gone.is_none_or(|gone| gone - ran_until > SILENT_MICROS);
+        has_stood_still.then(|| Cause::Paused { who: self.before.leader.clone(), micros: silence_micros })
+    }
+
+    /// The earliest time at which something can have happened that a life noted at this time: what came while its loop did not run,
+    /// it hears when it runs again.
+    fn no_earlier(&self, life: usize, at: u64) -> u64 {
+        let stalls = self.stalls.iter().filter(|stall| stall.life == life);
+        let around = stalls.filter(|stall| (stall.from..=stall.until + MISSED_MICROS).contains(&at));
+        around.map(|stall| stall.from).min().unwrap_or(at)
+    }
+
+    /// Time when the old leader's next process began.
+    fn begins_again(&self) -> Option<u64> {
+        let lives = (0..self.line.lives.len()).filter(|life| self.line.name(*life) == self.before.leader);
+        lives.map(|life| self.line.span(life).0).filter(|begun| *begun > self.before.since_micros).min()
+    }
+
+    /// The last time before the next one led at which anybody heard the old leader.
+    fn last_sign(&self) -> Option<u64> {
+        let reign = self.before.since_micros..=self.after.since_micros.min(self.begins_again().unwrap_or(u64::MAX));
+        // A member that never had a link to it says how long ago it began.
+        let mut linked = BTreeSet::new();
+        let signs = self.line.seen.iter().filter_map(|seen| match seen.mark {
+            Mark::LinkUp { peer } | Mark::LinkDown { peer, .. } if *peer == self.before.leader => {
+                linked.insert(seen.life);
+                None
+            }
+            Mark::Transition { heard, .. } => {
+                let heard = heard.iter().find(|heard| heard.peer == self.before.leader)?;
+                let at = seen.at.saturating_sub(heard.silence_micros);
+                let is_sign = (heard.is_linked || linked.contains(&seen.life)) && reign.contains(&at);
+                is_sign.then(|| self.no_earlier(seen.life, at))
+            }
+            _ => None,
+        });
+        signs.max()
+    }
+
+    /// The links to the old leader that ended with it: after anybody heard it last and after its own last note, where that is known.
+    /// Of the links of one member the last counts: one that came up again, or of two dials that cross, had ended for something else.
+    fn broken_links(&self, ended: Option<u64>) -> Vec<BrokenLink<'_>> {
+        let again = self.begins_again().unwrap_or(u64::MAX);
+        let next_led = self.after.since_micros;
+        // Clocks of several machines differ, and messages of one moment are not read at once.
+        let last_sign = self.last_sign().map_or(0, |at| at.saturating_sub(MISSED_MICROS));
+        let last_note = ended.map_or(0, |ended| ended.saturating_sub(TOGETHER_MICROS));
+        let from = self.before.since_micros.max(last_sign).max(last_note);
+        let to = next_led.max(ended.unwrap_or(next_led) + TOGETHER_MICROS);
+        let shown = self.line.seen.iter().filter(|seen| (from..=to).contains(&seen.at) && seen.at < again);
+        let mut broken: Vec<BrokenLink<'_>> = Vec::new();
+        for seen in shown {
+            let (Mark::LinkUp { peer } | Mark::LinkDown { peer, .. }) = seen.mark else { continue };
+            if *peer != self.before.leader {
+                continue;
+            }
+            if seen.at <= next_led {
+                broken.retain(|link| self.line.name(link.life) != self.line.name(seen.life));
+            }
+            if let Mark::LinkDown { why, .. } = seen.mark {
+                broken.push(BrokenLink { life: seen.life, why, at: seen.at });
             }
         }
         broken
