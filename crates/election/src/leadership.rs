@@ -33,19 +33,23 @@ pub(crate) struct Tenure {
     /// The belief ends at this moment of boot time, in microseconds; 0: it has ended.
     until_micros: AtomicU64,
     phase: watch::Sender<Phase>,
+    /// Told whenever the belief lasts longer.
+    extended: watch::Sender<()>,
     ticker: Ticker,
 }
 
 impl Tenure {
     pub(crate) fn new(key: Key, token: Token, until_micros: u64, will: Option<Will>, ticker: Ticker) -> Tenure {
         let (until_micros, phase) = (AtomicU64::new(until_micros), watch::Sender::new(Phase::Leads));
-        Tenure { key, token, will, until_micros, phase, ticker }
+        Tenure { key, token, will, until_micros, phase, extended: watch::Sender::new(()), ticker }
     }
 
     /// A later end; what has ended stays ended.
     pub(crate) fn extend(&self, until_micros: u64) {
         let later = |known: u64| (known != 0 && known < until_micros).then_some(until_micros);
-        let _ = self.until_micros.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+        if self.until_micros.fetch_update(Ordering::AcqRel, Ordering::Acquire, later).is_ok() {
+            self.extended.send_replace(());
+        }
     }
 
     pub(crate) fn end(&self) {
@@ -243,6 +247,11 @@ impl Leadership {
         Validity(self.tenure.clone())
     }
 
+    /// Hears of each later end of this tenure from now on, for those who tell others of it.
+    pub fn extensions(&self) -> Extensions {
+        Extensions(self.tenure.extended.subscribe())
+    }
+
     fn leave(&self, because: &str) {
         self.tenure.end();
         let key = self.tenure.key;
@@ -255,6 +264,19 @@ impl Leadership {
 impl Drop for Leadership {
     fn drop(&mut self) {
         self.leave("the leadership was dropped");
+    }
+}
+
+/// Hears when a tenure lasts longer, because its lease was renewed; see [`Leadership::extensions`].
+#[derive(Clone, Debug)]
+pub struct Extensions(watch::Receiver<()>);
+
+impl Extensions {
+    /// Waits until the tenure lasts longer than it did when this was asked last, or was made; for ever when it is over.
+    pub async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
     }
 }
 

@@ -49,7 +49,7 @@ pub use engine::CampaignError;
 pub use hustings_api::inside::{Inside, InsideListener};
 pub use hustings_lease::history::{End, History, Tenure};
 pub use hustings_lease::{Barred, CandidateId, Change, FenceGate, Loss, Memory, Shelf, Token};
-pub use leadership::{Lead, Leadership, Validity};
+pub use leadership::{Extensions, Lead, Leadership, Validity};
 pub use observe::{Leader, Observer, StoreError, Wish};
 pub use office::{Election, Named, Office, OpenError};
 pub use progress::Ticker;

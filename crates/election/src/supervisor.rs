@@ -1,7 +1,7 @@
 //! One command that runs only while its process leads: what the sidecar, its warden and the shim share.
 //!
 //! ```text
-//!   sidecar ── times, after each renewal ──► warden ──► shim ──exec──► COMMAND
+//!   sidecar ── times, at each renewal ─────► warden ──► shim ──exec──► COMMAND
 //!      │  ◄── started, receipts, ended ────────┤ a thread, a session and a process of its own
 //!      │                                       ├ at U - s - k it asks the group to stop, at U - k it kills all that is left
 //!      └ no receipt: kills the group itself    └ sidecar gone: kills at once, reaps, and releases: the last will
@@ -117,6 +117,8 @@ pub enum Tell {
     Ended {
         /// Its exit code, or 128 and the number of the signal that ended it.
         code: u8,
+        /// Whether the warden had asked it to stop, because the moment for that had come and nobody had told it of a later one.
+        at_deadline: bool,
     },
     /// COMMAND could not be started.
     Failed {

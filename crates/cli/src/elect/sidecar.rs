@@ -27,8 +27,9 @@ use tokio::sync::mpsc;
 
 /// Time that the warden may take to come up, and to start the command.
 const WARDEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two messages to the warden that the belief lasts longer.
-const TELL_EVERY: Duration = Duration::from_millis(200);
+/// Longest and shortest pause between two looks at the clock and the warden, which hears of a renewal at once.
+const LOOK_EVERY_MAX: Duration = Duration::from_millis(200);
+const LOOK_EVERY_MIN: Duration = Duration::from_millis(5);
 /// Time after which a process that was killed and lives still is told of.
 const UNKILLABLE_AFTER: Duration = Duration::from_secs(2);
 /// Time that the warden has for killing what did not stop, before the sidecar does it.
@@ -237,7 +238,7 @@ impl Sidecar {
     async fn serve(self, notify: Arc<Notify>) -> Result<u8> {
         let mut signals = Signals::new()?;
         let (board, mut wishes, _listening) =
-            watchman::start(self.socket.as_deref(), &self.id, &self.election, notify)?;
+            watchman::start(self.socket.as_deref(), &self.id, &self.election, notify).await?;
         let office = self.election.candidate(self.named.clone());
         board.counts(office.clone());
         if self.health_command.is_some() {
@@ -303,6 +304,18 @@ impl Sidecar {
         Times::of(micros(leadership.remaining()), micros(self.stop_grace), micros(self.kill_margin))
     }
 
+    /// The moments that count now: later ones, if the lease was renewed.
+    fn extended(&self, times: Times, leadership: &Leadership) -> Times {
+        let now = self.times(leadership);
+        let is_later = leadership.is_leader() && now.kill_micros > times.kill_micros + 1_000;
+        if is_later { now } else { times }
+    }
+
+    /// Pause between two looks at the clock: a fraction of the lease, and of the margin in which this process ends what the warden did not.
+    fn look_every(&self, leadership: &Leadership) -> Duration {
+        (leadership.remaining() / 20).min(self.kill_margin / 2).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX)
+    }
+
     fn environment(&self, token: Token) -> BTreeMap<String, String> {
         let mut environment = BTreeMap::from([
             ("HUSTINGS_ELECTION".to_owned(), self.election.name().to_owned()),
@@ -344,7 +357,8 @@ impl Sidecar {
         let (mut group, mut begun) = (0, Instant::now());
         // The moments that the warden goes by, as far as it has said; one question after the other.
         let (mut noted, mut is_noting) = (times, false);
-        let mut tick = tokio::time::interval(TELL_EVERY);
+        let mut tick = tokio::time::interval(self.look_every(leadership));
+        let mut extensions = leadership.extensions();
         let mut unkillable = Unkillable::default();
         board.leads(leadership);
         // The reason why it stops, once it does, and whether this process ends then.
@@ -361,10 +375,10 @@ impl Sidecar {
                         say(format_args!("the command cannot be started: {why}"));
                         return Ok(End::Command(Code::NotExecutable.number()));
                     }
-                    Ok(Tell::Ended { code }) => {
+                    Ok(Tell::Ended { code, at_deadline }) => {
                         // It has nothing left to do, and need not be waited for.
                         let _ = warden.process.child.kill().await;
-                        let is_over = times.is_stop_due();
+                        let is_over = at_deadline || times.is_stop_due();
                         if stopping.is_none() && code != 0 && *restarts > 0 && leadership.is_leader() && !is_over {
                             *restarts -= 1;
                             say(format_args!("the command ended with status {code}: starts it again ({restarts} left)"));
@@ -399,9 +413,8 @@ impl Sidecar {
                     }
                 },
                 _ = tick.tick() => {
-                    let now = self.times(leadership);
-                    if stopping.is_none() && leadership.is_leader() && now.kill_micros > times.kill_micros + 1_000 {
-                        times = now;
+                    if stopping.is_none() {
+                        times = self.extended(times, leadership);
                     }
                     if stopping.is_none() && times != noted && !is_noting {
                         is_noting = warden.say(&Say::Times(times));
@@ -424,6 +437,11 @@ impl Sidecar {
                         let waited = WARDEN_TIMEOUT.as_secs();
                         return Ok(End::NoWarden(format!("the warden has not started the command for {waited} s")));
                     }
+                }
+                // At once: the warden goes by the moments that it knows, and would stop a command whose lease was renewed in time.
+                () = extensions.next(), if stopping.is_none() => {
+                    times = self.extended(times, leadership);
+                    is_noting |= times != noted && warden.say(&Say::Times(times));
                 }
                 (loss, left) = leadership.stop(), if stopping.is_none() => {
                     stopping = Some((loss.to_string(), false));
@@ -474,7 +492,7 @@ impl Sidecar {
         left
     }
 
-    /// `is_over`: the warden has asked the command to stop, or was about to.
+    /// `is_over`: the warden has asked the command to stop, as it says itself, or was about to.
     async fn on_command_ended(
         &self,
         code: u8,
@@ -487,8 +505,8 @@ impl Sidecar {
             Some((why, false)) => End::Lost(why),
             // The warden stopped it at its deadline, before this process heard of the loss.
             None if !leadership.is_leader() => End::Lost(leadership.lost().await.to_string()),
-            // The same, and the belief lasts for the kill margin still.
-            None if is_over => End::Lost("the store is silent, and the command was stopped in time".to_owned()),
+            // The same, and the belief lasts for the kill margin still; or the renewal came when the command had been asked to stop.
+            None if is_over => End::Lost("the store was silent until the command had to stop".to_owned()),
             None => End::Command(code),
         }
     }

@@ -27,7 +27,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::process::Command;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::wrappers::BroadcastStream;
@@ -121,8 +121,8 @@ impl Board {
 /// Serves on this socket, if there is one.
 ///
 /// # Errors
-/// The path is in use by a process that answers, or cannot be made.
-pub(crate) fn start(
+/// The path is in use by a process that lives, or cannot be made.
+pub(crate) async fn start(
     socket: Option<&Path>,
     id: &str,
     election: &Election,
@@ -140,7 +140,12 @@ pub(crate) fn start(
         notify,
     };
     if let Some(path) = socket {
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        // One that stands still accepts nobody, and its queue may be full: the kernel says so at once to whoever does not block.
+        let is_in_use = match UnixStream::connect(path).await {
+            Ok(_) => true,
+            Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+        };
+        if is_in_use {
             anyhow::bail!("--listen unix:{}: another process listens there", path.display());
         }
         // A process that was killed may have left its socket behind.

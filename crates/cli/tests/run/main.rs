@@ -3,6 +3,7 @@
 //! when another holds it.
 
 mod contained;
+mod late;
 mod story;
 #[path = "../support/mod.rs"]
 mod support;
@@ -228,6 +229,9 @@ async fn what_cannot_be_is_refused_with_its_remedy() {
     refused(&["--listen", "tcp:80"], 2, "unix:PATH");
     let socket = story.path("socket");
     let _taken = UnixListener::bind(&socket).expect("it is free");
+    refused(&["--listen", &format!("unix:{}", socket.display())], 125, "another process listens there");
+    // Also one that stands still, with a queue in which no room is left: whoever waited for room heard no signal any more.
+    while tokio::net::UnixStream::connect(&socket).await.is_ok() {}
     refused(&["--listen", &format!("unix:{}", socket.display())], 125, "another process listens there");
 }
 

@@ -43,6 +43,8 @@ struct Running {
     handle: OwnedFd,
     /// `None` once it was asked to stop.
     stop_micros: Option<u64>,
+    /// Whether it was asked by this process, at that moment.
+    at_deadline: bool,
     kill_micros: u64,
     will: Option<crate::will::Will>,
     cage: Option<Cage>,
@@ -70,10 +72,11 @@ impl Warden {
             if has_ended {
                 return self.on_ended();
             }
-            self.look_at_clock();
             if has_line && !self.read_lines()? {
                 return self.on_orphaned();
             }
+            // After what the sidecar has said: a renewal that was told in time stops nobody, also when this process wakes late.
+            self.look_at_clock();
         }
     }
 
@@ -155,7 +158,15 @@ impl Warden {
         let group = Pid::from_child(&child);
         let handle = pidfd_open(group, PidfdFlags::empty())?;
         let Times { stop_micros, kill_micros } = times;
-        self.running = Some(Running { group, handle, stop_micros: Some(stop_micros), kill_micros, will, cage });
+        self.running = Some(Running {
+            group,
+            handle,
+            stop_micros: Some(stop_micros),
+            at_deadline: false,
+            kill_micros,
+            will,
+            cage,
+        });
         self.tell(&Tell::Started { group: group.as_raw_nonzero().get() });
         self.set_timer();
         Ok(())
@@ -166,7 +177,7 @@ impl Warden {
         let now = boot_micros();
         if let Some(running) = &mut self.running {
             if running.stop_micros.is_some_and(|stop| stop <= now) {
-                running.stop_micros = None;
+                (running.stop_micros, running.at_deadline) = (None, true);
                 signal(running.group, Signal::TERM);
             }
             if running.kill_micros <= now {
@@ -187,8 +198,9 @@ impl Warden {
 
     /// COMMAND has ended: so does all that it started, before anybody hears of it.
     fn on_ended(mut self) -> std::io::Result<()> {
+        let at_deadline = self.running.as_ref().is_some_and(|running| running.at_deadline);
         let code = self.end_all();
-        self.tell(&Tell::Ended { code });
+        self.tell(&Tell::Ended { code, at_deadline });
         Ok(())
     }
 
