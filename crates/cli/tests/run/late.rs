@@ -54,7 +54,7 @@ async fn a_renewal_at_the_last_moment_leads_on_or_counts_as_a_loss() {
         let options = ["--on-loss", "exit", "--restart", "on-failure:9"];
         let mut sidecar = story.works(&socket, ["2s", "500ms", "100ms"], &options, &script);
         story.cluster.nodes[0].pause().expect("it stands still");
-        let to_be_late = stop_before_end + Duration::from_millis(60);
+        let to_be_late = stop_before_end + Duration::from_millis(100);
         let almost = async || story.valid_for(&socket).filter(|left| *left <= to_be_late);
         let left = wait_for("the last moment", almost).await.expect("it leads until then");
         let stop = Instant::now() + left.saturating_sub(stop_before_end);
@@ -110,25 +110,6 @@ async fn a_warden_that_wakes_late_reads_before_it_looks_at_the_clock() {
         sidecar.line_with("heard");
     }
     assert!(!sidecar.seen.iter().any(|line| line == "stops"), "{:?}", sidecar.seen);
-    sidecar.signal(Signal::TERM);
-    assert_eq!(sidecar.end(), Some(0), "{:?}", sidecar.seen);
-}
-
-/// Goal: with a lease of a fraction of a second, a command runs on at a store that is well. Method: 300 ms, for as long as fifty renewals.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_short_lease_stops_nobody_at_a_store_that_is_well() {
-    let quick = Program::hustings(HUSTINGS).with(&["--election-timeout", "100", "--heartbeat-interval", "20"]);
-    let story = Story::with(quick, 3).await;
-    let script = "trap 'echo stops; exit 0' TERM; echo works; while :; do sleep 0.01; done";
-    let mut sidecar = story.works("short", ["300ms", "50ms", "30ms"], &[], script);
-    let renewals = async || {
-        let page = story.ask("short", "GET", "/metrics", "").1;
-        let counter = "hustings_leadership_renewals_total{result=\"renewed\"} ";
-        let line = page.lines().find_map(|line| line.strip_prefix(counter));
-        line.and_then(|count| count.parse::<u64>().ok()).filter(|count| *count >= 50)
-    };
-    wait_for("fifty renewals", renewals).await.expect("the lease is renewed");
-    assert!(!sidecar.so_far().iter().any(|line| line == "stops"), "{:?}", sidecar.seen);
     sidecar.signal(Signal::TERM);
     assert_eq!(sidecar.end(), Some(0), "{:?}", sidecar.seen);
 }
