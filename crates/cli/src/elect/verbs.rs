@@ -12,6 +12,8 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+/// Time that a store has to take back what this process holds there, when it ends.
+const STORE_PATIENCE: Duration = Duration::from_secs(2);
 /// Time for which `observe --once` waits for a store.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -126,7 +128,7 @@ async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
     let leadership = tokio::select! {
         won = office.campaign_told(Some(sender)) => won.map_err(of_campaign)?,
         () = told() => {
-            election.close().await;
+            let _ = tokio::time::timeout(STORE_PATIENCE, election.close()).await;
             return Ok(());
         }
     };
@@ -145,8 +147,13 @@ async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
         (loss, _) = leadership.stop() => Some(loss),
         () = told() => None,
     };
-    leadership.resign("told to end").await;
-    election.close().await;
+    // A store that does not answer is not waited for: the lease ends there by itself.
+    let left = leadership.remaining() + STORE_PATIENCE;
+    let leave = async {
+        leadership.resign("told to end").await;
+        election.close().await;
+    };
+    let _ = tokio::time::timeout(left, leave).await;
     said.abort();
     loss.map_or(Ok(()), |loss| Err(lost(&loss)))
 }
