@@ -237,6 +237,8 @@ impl Scene {
         let before = self.rig.leader().await;
         self.does_to(before, "mute leader others").await;
         self.is_succeeded(before).await;
+        // What a killed process had yet to write is lost, and only its own recording shows that it ran.
+        self.have_written(SystemTime::now()).await;
         self.does_to(before, "crash leader").await;
         self.is_whole().await;
         self.is_told(before, "cut").await;
