@@ -5,9 +5,9 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that are kept from clients: some thirty for the process, its log and its snapshots; two for each of a dozen
-/// peers, and a dozen whose numbers are kept for them; and the handshakes of strangers, of which one address may have sixteen.
-const RESERVE: u64 = 92;
+/// Descriptors that are kept from clients: some thirty for the process, its log and its snapshots; a link and a lifeline, and one of
+/// each that is being made, for each of a dozen peers; and the handshakes of strangers, of which one address may have sixteen.
+const RESERVE: u64 = 96;
 /// Fewer connections than these would be no service: below, clients share the reserve.
 const CONNECTIONS_MIN: u64 = 16;
 

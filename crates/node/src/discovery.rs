@@ -4,7 +4,7 @@ use crate::frame::{Build, Greeting, Hello, LinkError, Welcome};
 use crate::handshake::greet;
 use crate::peer_stream::PeerStream;
 use crate::secret::{self, ClusterSecret};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use hustings_core::{ApplyVersion, ClusterId, Member, NodeId};
 use hustings_tls::Connector;
 use std::time::Duration;
@@ -61,6 +61,7 @@ async fn ask(
         protocol: protocol.into(),
         boots: 0,
         starts: Vec::new(),
+        lifeline: Bytes::new(),
         process: 0,
         nonce: secret::nonce(),
         build: Build::this(can),

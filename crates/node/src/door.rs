@@ -16,6 +16,7 @@ use crate::complaints::Complaints;
 use crate::counters::Counters;
 use crate::frame::{Greeting, Hello, LinkError};
 use crate::handshake::{Handshakes, greet, hear};
+use crate::lifeline::{self, Lifelines};
 use crate::peer_stream::{PackedStream, PeerStream, PeerTls};
 use crate::secret::ClusterSecret;
 use bytes::BytesMut;
@@ -67,6 +68,7 @@ pub(crate) struct Door {
     handshakes: Mutex<Handshakes>,
     complaints: Mutex<Complaints>,
     counters: Arc<Counters>,
+    pub(crate) lifelines: Arc<Lifelines>,
 }
 
 /// The end of its thread, which comes when this is dropped.
@@ -104,6 +106,7 @@ impl Door {
             handshakes: Mutex::default(),
             complaints: Mutex::new(Complaints::new("a peer")),
             counters,
+            lifelines: Arc::default(),
         });
         let entered = runtime.enter();
         for listener in listeners {
@@ -184,6 +187,10 @@ impl Door {
     /// Hears who dials, and sends it on to the loop.
     async fn receive(self: Arc<Self>, number: u64, stream: TcpStream, from: SocketAddr, callers: mpsc::Sender<Caller>) {
         let heard = timeout(HANDSHAKE_TIMEOUT, async {
+            let mut first = [0];
+            if stream.peek(&mut first).await? == 1 && first[0] == lifeline::MAGIC[0] {
+                return self.lifelines.receive(stream).await;
+            }
             let (mut stream, shown) = PeerStream::accepted(stream, self.tls.acceptor.as_ref()).await?;
             let mut buffer = BytesMut::new();
             let hello = hear(&mut stream, &mut buffer, self.secret.as_ref()).await?;

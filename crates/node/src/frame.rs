@@ -58,6 +58,9 @@ pub(crate) enum LinkError {
     /// A frame does not decode.
     #[error(transparent)]
     Undecodable(#[from] WireError),
+    /// Its lifeline ended.
+    #[error("its process has ended")]
+    Died,
     /// The peer refuses this node, in its words.
     #[error("refused by the peer: {0}")]
     Refused(Refusal),
@@ -168,6 +171,8 @@ pub(crate) struct Hello {
     pub(crate) durable: u64,
     /// The last starts of its directory, this one included; none from builds before them.
     pub(crate) starts: Vec<Start>,
+    /// Token with which the receiver may hold a lifeline at the sender; empty where none is offered.
+    pub(crate) lifeline: Bytes,
     pub(crate) member: Member,
 }
 
@@ -294,6 +299,8 @@ struct GreetingShape {
     is_of_another_directory: bool,
     #[prost(message, repeated, tag = "25")]
     starts: Vec<Start>,
+    #[prost(bytes = "bytes", tag = "26")]
+    lifeline: Bytes,
 }
 
 impl Greeting {
@@ -321,6 +328,7 @@ impl Greeting {
                 born_with: hello.born_with,
                 durable: hello.durable,
                 starts: hello.starts,
+                lifeline: hello.lifeline,
                 storage_incarnation: hello.member.storage_incarnation,
                 text: hello.member.name,
                 peer_urls: hello.member.peer_urls,
@@ -371,6 +379,7 @@ impl Greeting {
                 born_with: shape.born_with,
                 durable: shape.durable,
                 starts: shape.starts.into_iter().take(STARTS_MAX).collect(),
+                lifeline: shape.lifeline,
                 member: Member {
                     name: shape.text,
                     peer_urls: shape.peer_urls,
@@ -456,6 +465,7 @@ mod tests {
             born_with: 4,
             durable: 6,
             starts: vec![Start { boots: 2, process: 8, born_with: 1 }, Start { boots: 3, process: 5, born_with: 4 }],
+            lifeline: Bytes::from_static(b"sixteen bytes   "),
             member: Member {
                 name: "a".into(),
                 peer_urls: vec!["http://127.0.0.1:1".into()],

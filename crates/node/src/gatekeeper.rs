@@ -351,9 +351,14 @@ impl Gatekeeper {
 
     /// A link ended; one that was replaced leaves its successor's mark alone.
     pub(crate) fn disconnect(&mut self, peer: NodeId, session: u64) {
-        if self.connected.get(&peer).is_some_and(|connected| connected.session == session) {
+        if self.is_session(peer, session) {
             self.connected.remove(&peer);
         }
+    }
+
+    /// Whether this session is the peer's newest one, and up.
+    pub(crate) fn is_session(&self, peer: NodeId, session: u64) -> bool {
+        self.connected.get(&peer).is_some_and(|connected| connected.session == session)
     }
 
     pub(crate) fn is_connected(&self, peer: NodeId) -> bool {

@@ -17,8 +17,8 @@ use crate::door::{Answered, Caller, Door};
 use crate::frame::{Greeting, Hello, LinkError, MAGIC, Refusal, put_frame, take_frame};
 use crate::gatekeeper::{Answer, Gatekeeper};
 use crate::handshake::say;
-use crate::low_numbers::LowNumbers;
-use crate::peer_stream::{PeerStream, Reading, Writing};
+use crate::lifeline::{Expected, Holder, Outlived};
+use crate::peer_stream::{PeerStream, Reading, Writing, address_of};
 use crate::reach::Reach;
 use crate::timers::boot_micros;
 use bytes::{Buf, BytesMut};
@@ -40,8 +40,8 @@ const REFUSAL_MAX: Duration = Duration::from_secs(1);
 
 /// The pause after a failed dial grows from the first to the second.
 const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
-/// When a link has ended, its number is held again so much later.
-const REFILL_AFTER: Duration = Duration::from_secs(1);
+/// When a link has ended, this node lets go of its lifeline so much later: the link's own end is to be heard first.
+const RELEASE_AFTER: Duration = Duration::from_secs(1);
 /// A node with the larger id dials only when it has waited this long to be dialled.
 const LONELY_AFTER: Duration = Duration::from_secs(1);
 /// But so soon when it has just started: a peer that ran before pauses between its dials, up to a quarter of a second, and until
@@ -216,7 +216,9 @@ pub(crate) struct Links<M> {
     dialled_at: RefCell<BTreeMap<NodeId, Instant>>,
     /// Whether somebody is being asked about a member that this node has not heard of.
     is_asking: Cell<bool>,
-    low_numbers: RefCell<LowNumbers>,
+    /// Holds this node's lifelines; `None` where the system does not let it.
+    holder: Option<Holder>,
+    outlived: RefCell<Outlived>,
 }
 
 impl<M: Wire + 'static> Links<M> {
@@ -225,8 +227,12 @@ impl<M: Wire + 'static> Links<M> {
         arrivals: mpsc::Sender<Arrival<M>>,
         counters: Arc<Counters>,
         door: Arc<Door>,
+        holder: io::Result<Holder>,
         frame_bytes_max: usize,
     ) -> Rc<Links<M>> {
+        let holder = holder.inspect_err(|error| {
+            tracing::info!("no lifelines are held, so peers may hear later that this process died: {error}");
+        });
         Rc::new(Links {
             gatekeeper,
             arrivals,
@@ -237,7 +243,8 @@ impl<M: Wire + 'static> Links<M> {
             dialled: RefCell::default(),
             dialled_at: RefCell::default(),
             is_asking: Cell::new(false),
-            low_numbers: RefCell::new(LowNumbers::held()),
+            holder: holder.ok(),
+            outlived: RefCell::default(),
         })
     }
 
@@ -304,13 +311,17 @@ impl<M: Wire + 'static> Links<M> {
             Answer::Occupied(_) => self.probe(hello.from),
             Answer::Admitted | Answer::Refused(_) => {}
         }
-        let answer = self.gatekeeper.borrow().answer(&hello, admission);
+        let expected = self.door.lifelines.expect();
+        let mut answer = self.gatekeeper.borrow().answer(&hello, admission);
+        if let Greeting::Hello(own) = &mut answer {
+            own.lifeline = expected.token();
+        }
         say(&mut stream, &answer).await?;
         match answer {
             Greeting::Refusal(refusal) => Err(LinkError::Declined(refusal)),
             _ => {
                 self.door.trust(from.ip());
-                let ended = self.clone().run(stream, buffer, hello).await;
+                let ended = self.clone().run(stream, buffer, hello, expected).await;
                 // Without a secret anybody could dial and say so.
                 if let Err(LinkError::Refused(Refusal { is_of_another_directory: true, why, .. })) = &ended
                     && self.door.secret.is_some()
@@ -441,7 +452,8 @@ impl<M: Wire + 'static> Links<M> {
     }
 
     async fn dial_once(self: Rc<Self>, peer: NodeId, url: &str) -> Result<(), LinkError> {
-        let hello = self.gatekeeper.borrow().hello_to(peer);
+        let expected = self.door.lifelines.expect();
+        let hello = Hello { lifeline: expected.token(), ..self.gatekeeper.borrow().hello_to(peer) };
         let Answered { stream, buffer, greeting, shown } = self.door.dial(url.to_owned(), hello).await?;
         let mut stream = stream.unpack()?;
         match greeting {
@@ -462,7 +474,7 @@ impl<M: Wire + 'static> Links<M> {
                     }
                     None => {
                         self.dialled_at.borrow_mut().insert(peer, Instant::now());
-                        self.run(stream, buffer, hello).await
+                        self.run(stream, buffer, hello, expected).await
                     }
                 }
             }
@@ -473,21 +485,30 @@ impl<M: Wire + 'static> Links<M> {
     }
 
     /// A link in both directions until either breaks.
-    async fn run(self: Rc<Self>, stream: PeerStream, buffer: BytesMut, hello: Hello) -> Result<(), LinkError> {
-        let stream = stream.pack()?.at_low_number(&mut self.low_numbers.borrow_mut()).unpack()?;
+    async fn run(
+        self: Rc<Self>,
+        stream: PeerStream,
+        buffer: BytesMut,
+        hello: Hello,
+        mut expected: Expected,
+    ) -> Result<(), LinkError> {
         stream.socket().set_nodelay(true)?;
         socket2::SockRef::from(stream.socket()).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
-        let (peer, session) = (hello.from, self.sessions.get() + 1);
+        let (peer, process, session) = (hello.from, hello.process, self.sessions.get() + 1);
         self.sessions.set(session);
         let (reading, writing) = stream.split();
         let outbox = Outbox::new(writing, self.counters.clone(), peer);
         self.gatekeeper.borrow_mut().connect(&hello, session, outbox.clone());
         outbox.of_peer.reach.on_up();
+        self.tell_of_idle_connections(peer, process);
+        spawn_local(self.clone().hold_lifeline(hello.clone(), session));
         let up = Arrival::Up { peer, session, hello, outbox: outbox.clone() };
         let result = if self.arrivals.send(up).await.is_ok() {
             tokio::select! {
+                biased;
                 result = self.read(reading, buffer, peer, session) => result,
                 result = outbox.write() => result,
+                () = self.hear_end(peer, process, &mut expected) => Err(LinkError::Died),
             }
         } else {
             Ok(())
@@ -503,12 +524,45 @@ impl<M: Wire + 'static> Links<M> {
         }
         // Nobody hears this when the loop has ended, and nobody needs to.
         let _ = self.arrivals.send(Arrival::Down { peer, session, why }).await;
-        // Its number is free once the loop has let go of it.
         spawn_local(async move {
-            sleep(REFILL_AFTER).await;
-            self.low_numbers.borrow_mut().refill();
+            sleep(RELEASE_AFTER).await;
+            self.holder.as_ref().inspect(|holder| holder.release(session));
         });
         result
+    }
+
+    /// Holds this node's end of a lifeline beside a link, for as long as that is up.
+    async fn hold_lifeline(self: Rc<Self>, hello: Hello, session: u64) {
+        let Some(holder) = self.holder.as_ref().filter(|_| !hello.lifeline.is_empty()) else { return };
+        let urls = self.gatekeeper.borrow().addresses_of(hello.from);
+        let urls = if urls.is_empty() { hello.member.peer_urls } else { urls };
+        let mut addresses = Vec::new();
+        for url in urls {
+            addresses.extend(tokio::net::lookup_host(address_of(&url)).await.into_iter().flatten());
+        }
+        if self.gatekeeper.borrow().is_session(hello.from, session) {
+            holder.hold(session, addresses, hello.lifeline);
+        }
+    }
+
+    /// Waits until the peer's lifeline ends, if that tells anything of this process.
+    async fn hear_end(&self, peer: NodeId, process: u64, expected: &mut Expected) {
+        expected.ended(&self.counters.cut).await;
+        if self.outlived.borrow().has(peer, process) {
+            std::future::pending::<()>().await;
+        }
+        self.outlived.borrow_mut().on_end(peer, process);
+    }
+
+    /// Tells once that a process lives whose lifeline has ended.
+    fn tell_of_idle_connections(&self, peer: NodeId, process: u64) {
+        if self.outlived.borrow_mut().on_up(peer, process) {
+            tracing::warn!(
+                peer = self.gatekeeper.borrow().name_of(peer),
+                "its lifeline ended, and its process lives: something between the members ends connections that are idle; \
+                 lifelines of this process are no longer heeded, so its death may be heard some milliseconds later"
+            );
+        }
     }
 
     async fn read(

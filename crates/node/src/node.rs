@@ -3,6 +3,7 @@
 //! ```text
 //!    hustings-loop      one tokio thread: replica, timers, peer links      never waits for a disk or a client
 //!    hustings-door      handshakes of peers and of strangers               gives way to all others
+//!    hustings-life      lifelines at peers, and nothing else               ends before the process's memory is freed
 //!    hustings-disk      records in, "durable through n" out                one fdatasync per batch
 //!    hustings-snapshot  cuts, fetches, loads                               large files, no hurry
 //! ```
@@ -15,6 +16,7 @@ use crate::frame::{Build, Hello};
 use crate::gatekeeper::Gatekeeper;
 use crate::handle::{Handle, NodeStatus};
 use crate::host::{Host, Wiring};
+use crate::lifeline::Holder;
 use crate::link::Links;
 use crate::loop_timer::LoopTimer;
 use crate::pace::Pace;
@@ -172,6 +174,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         born_with: recovered.batches,
         durable: recovered.batches,
         starts: recovered.starts,
+        lifeline: Bytes::new(),
         member,
     };
     let loop_counters = counters.clone();
@@ -180,6 +183,7 @@ pub fn start<P: Protocol, S: StateMachine>(
     let (has_secret, binds_identity) = (config.secret.is_some(), config.tls.binds_identity);
     let (door, door_thread, callers) =
         Door::open(listeners, config.tls, config.secret, counters.clone()).map_err(StartError::Thread)?;
+    let lifelines = Holder::start();
     let run = move || {
         let birth = Birth {
             cluster: Cluster {
@@ -207,7 +211,14 @@ pub fn start<P: Protocol, S: StateMachine>(
             let gatekeeper = Gatekeeper::new(hello, recovered.founding, hints, has_secret, binds_identity, positions);
             let gatekeeper = Rc::new(RefCell::new(gatekeeper));
             let (arrivals, arrival_queue) = mpsc::channel(ARRIVALS_MAX);
-            let links = Links::new(gatekeeper.clone(), arrivals, loop_counters.clone(), door, config.frame_bytes_max);
+            let links = Links::new(
+                gatekeeper.clone(),
+                arrivals,
+                loop_counters.clone(),
+                door,
+                lifelines,
+                config.frame_bytes_max,
+            );
             links.receive(callers);
             let mut actions = Vec::new();
             let replica = Replica::<P, S>::start(birth, &mut actions);

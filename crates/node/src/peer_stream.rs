@@ -17,7 +17,6 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use crate::frame::LinkError;
-use crate::low_numbers::LowNumbers;
 
 /// The first byte of a handshake in TLS.
 const HANDSHAKE: u8 = 0x16;
@@ -46,14 +45,6 @@ pub(crate) enum PackedStream {
 }
 
 impl PackedStream {
-    /// The same connection under a lower number, if one is to be had.
-    pub(crate) fn at_low_number(self, numbers: &mut LowNumbers) -> PackedStream {
-        match self {
-            PackedStream::Plain(socket) => PackedStream::Plain(numbers.lower(socket)),
-            PackedStream::Tls(socket, connection) => PackedStream::Tls(numbers.lower(socket), connection),
-        }
-    }
-
     /// The connection, on the runtime that this is called in.
     pub(crate) fn unpack(self) -> io::Result<PeerStream> {
         Ok(match self {

@@ -25,7 +25,7 @@ const BYTES_MIN: usize = 16;
 /// A secret is a line of text; a larger file is another one.
 const BYTES_MAX: u64 = 4096;
 /// Bytes of a nonce.
-const NONCE: usize = 16;
+pub(crate) const NONCE: usize = 16;
 
 /// The secret that all members of a cluster know and nobody else does.
 #[derive(Clone, PartialEq, Eq)]

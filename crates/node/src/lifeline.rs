@@ -1,0 +1,271 @@
+//! Lifelines: connections that say nothing but their end, by which a peer hears at once that this process has died.
+//!
+//! ```text
+//!    this process                                     a peer
+//!    hustings-loop    link, messages ◄──────────────► hustings-loop
+//!    hustings-life    lifeline, no message ─────────► the same link's task: at its end, the link ends
+//! ```
+//!
+//! A process that is killed frees its memory before the kernel closes its descriptors: a link ends milliseconds after the death, and
+//! tens of milliseconds where there is much to free or many clients stand before it. But a thread that has a table of descriptors for
+//! itself takes it along when it ends, and at a kill all threads end at once. So one thread holds nothing but lifelines, in a table
+//! of its own ([`Holder`]).
+//!
+//! Each hello offers a token. The other end dials back, shows the token, and keeps the connection open for as long as it lives
+//! ([`Lifelines`]). An end that is not a plain one (a reset, a timeout) tells nothing; nor does that of a peer whose process is seen
+//! to have outlived its lifeline, for as long as that process runs ([`Outlived`]). Where a lifeline cannot be had, links tell, later.
+//!
+//! Read next: [`crate::link`], whose tasks wait for the end of a lifeline.
+
+use crate::cut::Cut;
+use crate::frame::LinkError;
+use crate::secret;
+use bytes::Bytes;
+use hustings_core::NodeId;
+use nix::sched::{CloneFlags, unshare};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap};
+use std::future::pending;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::sync::oneshot;
+
+/// Begins a lifeline, where a link begins with [`crate::frame::MAGIC`].
+pub(crate) const MAGIC: &[u8; 8] = b"lifeline";
+
+/// A dial of a lifeline, and each word on it, may take this long; other lifelines wait meanwhile.
+const DIAL_MAX: Duration = Duration::from_secs(1);
+/// A lifeline on which nothing is said is asked so often, by the kernel, whether its machine is there: else what stands between two
+/// members may forget it, or this node may keep one of a machine that has vanished.
+const KEEPALIVE: socket2::TcpKeepalive =
+    socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+/// Niceness of the thread: it does next to nothing, and its end is waited for.
+const NICE: i32 = -5;
+
+/// Lifelines that peers may hold here, by the tokens that were offered to them.
+#[derive(Default)]
+pub(crate) struct Lifelines(Mutex<HashMap<Bytes, oneshot::Sender<std::net::TcpStream>>>);
+
+/// A lifeline that the other end of a link may hold; when this is dropped, it may not any more.
+pub(crate) struct Expected {
+    token: Bytes,
+    lifelines: Arc<Lifelines>,
+    line: Option<oneshot::Receiver<std::net::TcpStream>>,
+}
+
+impl Lifelines {
+    /// Offers a token.
+    pub(crate) fn expect(self: &Arc<Self>) -> Expected {
+        let (sender, line) = oneshot::channel();
+        let token = secret::nonce();
+        self.expected().insert(token.clone(), sender);
+        Expected { token, lifelines: self.clone(), line: Some(line) }
+    }
+
+    /// Hears which token a caller shows that has begun a lifeline, and gives the connection to the link's task.
+    pub(crate) async fn receive(&self, mut stream: tokio::net::TcpStream) -> Result<(), LinkError> {
+        let mut said = [0; MAGIC.len() + secret::NONCE];
+        stream.read_exact(&mut said).await?;
+        let (magic, token) = said.split_at(MAGIC.len());
+        if magic != MAGIC {
+            return Err(LinkError::Stranger(format!("it began with {:?}", Bytes::copy_from_slice(magic))));
+        }
+        // None where the link has ended meanwhile.
+        let expecting = self.expected().remove(token);
+        if let Some(expecting) = expecting {
+            let _ = expecting.send(stream.into_std()?);
+        }
+        Ok(())
+    }
+
+    fn expected(&self) -> MutexGuard<'_, HashMap<Bytes, oneshot::Sender<std::net::TcpStream>>> {
+        // Nobody panics while holding it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.lifelines.expected().remove(&self.token);
+    }
+}
+
+impl Expected {
+    /// The token that the other end is to show.
+    pub(crate) fn token(&self) -> Bytes {
+        self.token.clone()
+    }
+
+    /// Waits until the lifeline was held and has ended; for ever where it never is. Cut off, this node does not hear of it.
+    pub(crate) async fn ended(&mut self, cut: &Cut) {
+        if self.hear_out().await.is_none() {
+            pending::<()>().await;
+        }
+        cut.healed().await;
+    }
+
+    /// Reads until the plain end; `None` for any other.
+    async fn hear_out(&mut self) -> Option<()> {
+        let socket = self.line.take()?.await.ok()?;
+        socket2::SockRef::from(&socket).set_tcp_keepalive(&KEEPALIVE).ok()?;
+        let mut line = tokio::net::TcpStream::from_std(socket).ok()?;
+        // Nothing is said on it; whoever does say something is not a member.
+        (line.read(&mut [0]).await.ok()? == 0).then_some(())
+    }
+}
+
+/// Peers whose process was seen to live after its lifeline had ended: something between the members ends connections that are idle.
+#[derive(Default)]
+pub(crate) struct Outlived {
+    /// The process at the other end of the last lifeline that ended, by peer.
+    ended: BTreeMap<NodeId, u64>,
+    /// The processes that outlived theirs.
+    outlived: BTreeMap<NodeId, u64>,
+}
+
+impl Outlived {
+    /// The lifeline of this peer's process has ended.
+    pub(crate) fn on_end(&mut self, peer: NodeId, process: u64) {
+        self.ended.insert(peer, process);
+    }
+
+    /// A link to this process of the peer is up. Gives whether it is news that it outlived its lifeline.
+    pub(crate) fn on_up(&mut self, peer: NodeId, process: u64) -> bool {
+        self.ended.get(&peer) == Some(&process) && self.outlived.insert(peer, process) != Some(process)
+    }
+
+    /// Whether the end of a lifeline of this process tells nothing.
+    pub(crate) fn has(&self, peer: NodeId, process: u64) -> bool {
+        self.outlived.get(&peer) == Some(&process)
+    }
+}
+
+/// The thread that holds this node's lifelines at its peers. It ends when this is dropped, and they with it.
+pub(crate) struct Holder {
+    orders: mpsc::Sender<Order>,
+    /// A byte on it says that there is an order, its end that there will be none.
+    wake: UnixStream,
+}
+
+enum Order {
+    /// Hold a lifeline at the first of these addresses that takes it.
+    Hold { session: u64, addresses: Vec<SocketAddr>, token: Bytes },
+    /// Let go of it.
+    Release { session: u64 },
+}
+
+impl Holder {
+    /// Starts the thread, and waits until its table of descriptors is its own.
+    ///
+    /// # Errors
+    /// The system gives no thread, or no table to it: a sandbox may forbid `unshare`, or have no `/proc`.
+    pub(crate) fn start() -> io::Result<Holder> {
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        let (orders, received) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
+        // Open in both tables, so it must be closed in both. The last of the two owners closes it, in the table of its thread; that
+        // is this one, which waits until the thread has made a descriptor of its own of it and dropped its share.
+        let shared = Arc::new(woken);
+        let lent = shared.clone();
+        std::thread::Builder::new().name("hustings-life".into()).spawn(move || {
+            // On Linux a thread has a priority of its own. One that cannot be changed is as good as before.
+            let _ = rustix::process::setpriority_process(None, NICE);
+            let own = take_own_table(&lent);
+            drop(lent);
+            match own {
+                Ok(woken) => {
+                    let _ = ready.send(Ok(()));
+                    hold(woken, &received);
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        })?;
+        is_ready.recv().map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))??;
+        drop(shared);
+        Ok(Holder { orders, wake })
+    }
+
+    /// Holds a lifeline for this session, at the first of these addresses that takes it.
+    pub(crate) fn hold(&self, session: u64, addresses: Vec<SocketAddr>, token: Bytes) {
+        self.order(Order::Hold { session, addresses, token });
+    }
+
+    /// Lets go of the lifeline of a session that is over.
+    pub(crate) fn release(&self, session: u64) {
+        self.order(Order::Release { session });
+    }
+
+    fn order(&self, order: Order) {
+        // A thread that is gone holds nothing, and a wake that finds no room finds others that were not heard yet.
+        let _ = self.orders.send(order);
+        let _ = (&self.wake).write(&[0]);
+    }
+}
+
+/// Makes this thread's table of descriptors its own, with nothing in it but `/dev/null` in the standard places and a copy of this one.
+fn take_own_table(shared: &UnixStream) -> io::Result<UnixStream> {
+    unshare(CloneFlags::CLONE_FILES)?;
+    let own = shared.try_clone()?;
+    let kept = std::os::fd::AsRawFd::as_raw_fd(&own);
+    let mut inherited = Vec::new();
+    for entry in std::fs::read_dir("/proc/thread-self/fd")? {
+        inherited.extend(entry?.file_name().to_str().and_then(|number| number.parse::<i32>().ok()));
+    }
+    for number in inherited.into_iter().filter(|number| *number != kept) {
+        // What other threads own stays open in their table. The folder that was just read is closed already.
+        let _ = nix::unistd::close(number);
+    }
+    for _ in 0..3 {
+        // Open for good: a panic writes to the third.
+        let _ = std::os::fd::IntoRawFd::into_raw_fd(std::fs::File::open("/dev/null")?);
+    }
+    Ok(own)
+}
+
+/// Does as ordered until nobody orders any more. Nothing is logged here: what a log is written to is open in other threads only.
+fn hold(mut woken: UnixStream, orders: &mpsc::Receiver<Order>) {
+    let mut held: BTreeMap<u64, std::net::TcpStream> = BTreeMap::new();
+    loop {
+        let lines = held.values().map(|line| PollFd::new(line, PollFlags::IN | PollFlags::RDHUP));
+        let mut polled: Vec<PollFd<'_>> = std::iter::once(PollFd::new(&woken, PollFlags::IN)).chain(lines).collect();
+        match poll(&mut polled, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(_) => return,
+        }
+        let is_woken = !polled[0].revents().is_empty();
+        let has_happened: Vec<bool> = polled[1..].iter().map(|line| !line.revents().is_empty()).collect();
+        // A peer says nothing on a lifeline: it has let go of it.
+        let mut has_happened = has_happened.into_iter();
+        held.retain(|_, _| !has_happened.next().unwrap_or(false));
+        if is_woken && !matches!(woken.read(&mut [0; 64]), Ok(1..)) {
+            return;
+        }
+        for order in orders.try_iter() {
+            match order {
+                Order::Hold { session, addresses, token } => {
+                    held.extend(addresses.iter().find_map(|at| dial(at, &token).ok()).map(|line| (session, line)));
+                }
+                Order::Release { session } => {
+                    held.remove(&session);
+                }
+            }
+        }
+    }
+}
+
+fn dial(address: &SocketAddr, token: &[u8]) -> io::Result<std::net::TcpStream> {
+    let mut line = std::net::TcpStream::connect_timeout(address, DIAL_MAX)?;
+    line.set_write_timeout(Some(DIAL_MAX))?;
+    socket2::SockRef::from(&line).set_tcp_keepalive(&KEEPALIVE)?;
+    line.write_all(&[MAGIC, token].concat())?;
+    Ok(line)
+}
