@@ -17,7 +17,8 @@ use crate::timers::{Eagerness, Timers, boot_micros};
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::{Action, Event, RecordNumber, Replica, ReplicaMessage, ReplicaTimer, Request, RequestId};
 use hustings_core::{
-    Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, SnapshotReference, StateMachine, Wire,
+    Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, SnapshotReference, StateMachine,
+    Transition, Wire,
 };
 use hustings_recorder::{Mark, Tape};
 use hustings_wal::Disk;
@@ -25,7 +26,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -142,6 +143,9 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
     describing: Describing,
     integrity: Integrity,
     news: News,
+    /// Changes that nobody was told of yet, and the leader of the last one.
+    untold: Vec<(SystemTime, Transition)>,
+    leader_seen: Option<NodeId>,
     noting: Noting,
     told_applied: u64,
     stopping: Option<oneshot::Sender<()>>,
@@ -175,6 +179,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             describing: Describing::default(),
             integrity,
             news: News::new(),
+            untold: Vec::new(),
+            leader_seen: None,
             noting: Noting::new(),
             told_applied: 0,
             stopping: None,
@@ -214,6 +220,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             self.turn_out();
             self.mark_long_turn(woken);
         }
+        self.tell_transitions();
         if self.stopping.is_some() {
             self.hand_over_batch();
             self.say_last_words();

@@ -269,3 +269,79 @@ fn dial(address: &SocketAddr, token: &[u8]) -> io::Result<std::net::TcpStream> {
     line.write_all(&[MAGIC, token].concat())?;
     Ok(line)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::net::{TcpListener, TcpStream};
+    use std::path::Path;
+
+    /// What the descriptors of a table are.
+    fn open_in(table: &Path) -> Vec<String> {
+        let entries = fs::read_dir(table).into_iter().flatten().flatten();
+        entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned())).collect()
+    }
+
+    /// The socket of this process whose own end has this port, as descriptors show it.
+    fn socket_of(port: u16) -> String {
+        let table = fs::read_to_string("/proc/self/net/tcp").expect("Linux has it");
+        let is_it = |fields: &Vec<&str>| fields[1].ends_with(&format!(":{port:04X}")) && fields[3] == "01";
+        let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        format!("socket:[{}]", rows.filter(is_it).map(|fields| fields[9]).next().expect("it is open"))
+    }
+
+    fn accept(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
+        let (mut line, _) = listener.accept().expect("it is dialled");
+        let mut said = vec![0; MAGIC.len() + 3];
+        line.read_exact(&mut said).expect("it says what it is");
+        (line, said)
+    }
+
+    #[test]
+    fn a_lifeline_stands_in_the_table_of_its_own_thread_alone() {
+        // Goal: the kernel closes it when that thread ends, however much the others have open. Method: the tables of all threads.
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let holder = Holder::start().expect("Linux lets it");
+        let address = listener.local_addr().expect("it is bound");
+        holder.hold(1, vec![address], Bytes::from_static(b"one"));
+        let (mut line, said) = accept(&listener);
+        assert_eq!(said, b"lifelineone");
+        let socket = socket_of(line.peer_addr().expect("it is open").port());
+        assert!(!open_in(Path::new("/proc/self/fd")).contains(&socket), "the main table has it, too");
+        let tables = fs::read_dir("/proc/self/task").expect("Linux has it").flatten();
+        let tables: Vec<_> = tables.map(|task| open_in(&task.path().join("fd"))).collect();
+        let its_own = tables.into_iter().find(|table| table.contains(&socket)).expect("some thread has it");
+        let others = its_own.iter().filter(|open| **open != "/dev/null").count();
+        assert_eq!(others, 2, "and what wakes it, and nothing else: {its_own:?}");
+
+        holder.hold(2, vec![address], Bytes::from_static(b"two"));
+        let (mut second, _) = accept(&listener);
+        holder.release(1);
+        assert_eq!(line.read(&mut [0]).expect("a plain end"), 0);
+        drop(holder);
+        assert_eq!(second.read(&mut [0]).expect("a plain end"), 0);
+    }
+
+    #[test]
+    fn a_holder_that_comes_and_goes_leaves_no_descriptor() {
+        let before = open_in(Path::new("/proc/self/fd")).len();
+        for _ in 0..200 {
+            drop(Holder::start().expect("Linux lets it"));
+        }
+        let after = open_in(Path::new("/proc/self/fd")).len();
+        assert!(after < before + 100, "{before} descriptors became {after}; tests beside this one have some");
+    }
+
+    #[test]
+    fn a_process_is_told_to_have_outlived_its_lifeline_once() {
+        let mut outlived = Outlived::default();
+        let peer = NodeId(2);
+        assert!(!outlived.on_up(peer, 5), "nothing has ended");
+        outlived.on_end(peer, 5);
+        assert!(!outlived.on_up(peer, 6), "another process: the first has died");
+        outlived.on_end(peer, 6);
+        assert!(outlived.on_up(peer, 6) && outlived.has(peer, 6));
+        assert!(!outlived.on_up(peer, 6) && !outlived.has(peer, 7));
+    }
+}

@@ -11,6 +11,8 @@
 //! end is identified before, at the [`crate::door`]. A link that breaks is announced the moment the kernel says so: a killed process is
 //! noticed in microseconds.
 
+mod ends;
+
 use crate::counters::{Counters, PeerCounters};
 use crate::discovery::discover;
 use crate::door::{Answered, Caller, Door};
@@ -18,7 +20,7 @@ use crate::frame::{Greeting, Hello, LinkError, MAGIC, Refusal, put_frame, take_f
 use crate::gatekeeper::{Answer, Gatekeeper};
 use crate::handshake::say;
 use crate::lifeline::{Expected, Holder, Outlived};
-use crate::peer_stream::{PeerStream, Reading, Writing, address_of};
+use crate::peer_stream::{PeerStream, Reading, Writing};
 use crate::reach::Reach;
 use crate::timers::boot_micros;
 use bytes::{Buf, BytesMut};
@@ -40,8 +42,6 @@ const REFUSAL_MAX: Duration = Duration::from_secs(1);
 
 /// The pause after a failed dial grows from the first to the second.
 const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
-/// When a link has ended, this node lets go of its lifeline so much later: the link's own end is to be heard first.
-const RELEASE_AFTER: Duration = Duration::from_secs(1);
 /// A node with the larger id dials only when it has waited this long to be dialled.
 const LONELY_AFTER: Duration = Duration::from_secs(1);
 /// But so soon when it has just started: a peer that ran before pauses between its dials, up to a quarter of a second, and until
@@ -328,7 +328,11 @@ impl<M: Wire + 'static> Links<M> {
                 {
                     let _ = self.arrivals.send(Arrival::AnotherDirectory { why: why.clone() }).await;
                 }
-                ended
+                match ended {
+                    // It was no stranger, and is not turned away.
+                    Err(LinkError::Closed | LinkError::Died | LinkError::Io(_)) => Ok(()),
+                    ended => ended,
+                }
             }
         }
     }
@@ -524,45 +528,8 @@ impl<M: Wire + 'static> Links<M> {
         }
         // Nobody hears this when the loop has ended, and nobody needs to.
         let _ = self.arrivals.send(Arrival::Down { peer, session, why }).await;
-        spawn_local(async move {
-            sleep(RELEASE_AFTER).await;
-            self.holder.as_ref().inspect(|holder| holder.release(session));
-        });
+        spawn_local(self.release_lifeline(session));
         result
-    }
-
-    /// Holds this node's end of a lifeline beside a link, for as long as that is up.
-    async fn hold_lifeline(self: Rc<Self>, hello: Hello, session: u64) {
-        let Some(holder) = self.holder.as_ref().filter(|_| !hello.lifeline.is_empty()) else { return };
-        let urls = self.gatekeeper.borrow().addresses_of(hello.from);
-        let urls = if urls.is_empty() { hello.member.peer_urls } else { urls };
-        let mut addresses = Vec::new();
-        for url in urls {
-            addresses.extend(tokio::net::lookup_host(address_of(&url)).await.into_iter().flatten());
-        }
-        if self.gatekeeper.borrow().is_session(hello.from, session) {
-            holder.hold(session, addresses, hello.lifeline);
-        }
-    }
-
-    /// Waits until the peer's lifeline ends, if that tells anything of this process.
-    async fn hear_end(&self, peer: NodeId, process: u64, expected: &mut Expected) {
-        expected.ended(&self.counters.cut).await;
-        if self.outlived.borrow().has(peer, process) {
-            std::future::pending::<()>().await;
-        }
-        self.outlived.borrow_mut().on_end(peer, process);
-    }
-
-    /// Tells once that a process lives whose lifeline has ended.
-    fn tell_of_idle_connections(&self, peer: NodeId, process: u64) {
-        if self.outlived.borrow_mut().on_up(peer, process) {
-            tracing::warn!(
-                peer = self.gatekeeper.borrow().name_of(peer),
-                "its lifeline ended, and its process lives: something between the members ends connections that are idle; \
-                 lifelines of this process are no longer heeded, so its death may be heard some milliseconds later"
-            );
-        }
     }
 
     async fn read(

@@ -6,6 +6,7 @@ mod embedded;
 mod hostile_frames;
 mod joining;
 mod leadership;
+mod lifelines;
 mod replicated;
 mod rolled_back;
 mod slow_link;

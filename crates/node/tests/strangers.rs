@@ -1,28 +1,14 @@
 //! Goal: a stranger gets nothing from a peer port: no link, no vote, no byte, and no place in anybody's memory. Method:
 //! greetings and frames written by another hand, against nodes that run.
 
-use crate::support::greeting::{BOOTS_MAX, CHALLENGE, Greeting, PROOF, REFUSAL, framed, hello};
+use crate::support::greeting::{BOOTS_MAX, CHALLENGE, Greeting, PROOF, REFUSAL, framed, hear, hello, say};
 use crate::support::{Troupe, free_addresses, in_time, propose, run, secret, until, url_of};
 use hustings_core::{ApplyVersion, Member, NodeId, Role};
 use hustings_node::{ClusterSecret, NodeConfig, discover};
-use prost::Message as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-async fn say(stream: &mut TcpStream, greeting: &Greeting) {
-    let bytes = [&b"hustings"[..], &framed(&greeting.encode_to_vec())].concat();
-    stream.write_all(&bytes).await.expect("the port takes it");
-}
-
-async fn hear(stream: &mut TcpStream) -> Greeting {
-    let mut head = [0; 16];
-    in_time(stream.read_exact(&mut head)).await.expect("an answer");
-    let mut payload = vec![0; u32::from_le_bytes(head[8..12].try_into().expect("four bytes")) as usize];
-    in_time(stream.read_exact(&mut payload)).await.expect("all of it");
-    Greeting::decode(&payload[..]).expect("a greeting")
-}
 
 /// Says hello and then messages, and asserts that the connection ends without one byte in return but a refusal.
 async fn is_refused(address: SocketAddr, greeting: Greeting, because: &str) {

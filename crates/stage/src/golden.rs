@@ -18,11 +18,12 @@ const SAMPLES: usize = 2;
 const BYTES_MAX: usize = 600;
 
 /// Fields that a later generation, of this number, added to a format, with the value that bytes without them stand for.
-const ADDED: [(&str, u32, &str); 4] = [
+const ADDED: [(&str, u32, &str); 5] = [
     ("blazingmq-messages", 2, ", asks: true"),
     ("paxos-messages", 2, ", asks: true"),
     ("greetings", 3, ", is_of_another_directory: false"),
     ("greetings", 4, ", starts: []"),
+    ("greetings", 5, ", lifeline: b\"\""),
 ];
 
 /// The folder of all generations.

@@ -10,11 +10,29 @@ use hustings_core::{NodeId, Protocol, Record, StateMachine};
 use std::sync::Arc;
 use tokio::time::Instant;
 
+/// Whether somebody who waits hears of this.
+fn is_answer<P: Protocol, S: StateMachine>(action: &Action<P, S>) -> bool {
+    matches!(
+        action,
+        Action::Applied { .. }
+            | Action::Reconfigured { .. }
+            | Action::Refused { .. }
+            | Action::Unknown { .. }
+            | Action::Readable { .. }
+            | Action::Unreadable { .. }
+            | Action::AdminEnded { .. }
+            | Action::Stop { .. }
+    )
+}
+
 impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// Does what the replica wants, in order; records are collected for one batch per turn.
     pub(super) fn act(&mut self) {
         let mut actions = std::mem::take(&mut self.actions);
         for action in actions.drain(..) {
+            if is_answer(&action) {
+                self.tell_transitions();
+            }
             match action {
                 Action::Persist(number, record) => self.persist(number, record),
                 Action::Send(to, message) => {
@@ -139,6 +157,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             link.outbox.flush();
         }
         self.write_batch();
+        self.tell_transitions();
         self.watch_disk();
         let applied = self.replica.applied().index;
         if applied != self.told_applied {

@@ -66,9 +66,10 @@ impl News {
 impl<P: Protocol, S: StateMachine> Host<P, S> {
     pub(super) fn on_transition(&mut self, transition: Transition) {
         let counters = &self.wiring.counters;
-        if transition.leader.is_some() && transition.leader != self.wiring.status.borrow().leader {
+        if transition.leader.is_some() && transition.leader != self.leader_seen {
             Counters::add(&counters.leader_changes, 1);
         }
+        self.leader_seen = transition.leader;
         if transition.to == Role::Leader && transition.from != Role::Leader {
             Counters::add(&counters.elections_won, 1);
             self.describing.begin_at(self.replica.status().last.index);
@@ -79,15 +80,26 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 );
             }
         }
-        self.log(&transition);
         self.mark_transition(&transition);
         if transition.leader.is_none() {
             // However many ask: the election comes first.
             self.eagerness.set(true);
         }
+        self.untold.push((SystemTime::now(), transition));
+    }
+
+    /// Tells whoever listens of the changes since the last time. It is done when this turn's messages have left, since an election waits
+    /// for those; but before the next answer, so that whoever has one finds the status that it came from.
+    pub(super) fn tell_transitions(&mut self) {
+        if self.untold.is_empty() {
+            return;
+        }
         // Status first, so that a hearer finds it there; nobody need listen.
         self.tell_status();
-        let _ = self.wiring.happenings.send(Happening { at: SystemTime::now(), transition });
+        for (at, transition) in std::mem::take(&mut self.untold) {
+            self.log(&transition);
+            let _ = self.wiring.happenings.send(Happening { at, transition });
+        }
     }
 
     /// A member that is preferred by its operator is so no more for a while, or is again.

@@ -1,7 +1,11 @@
 //! Greetings and frames as a stranger writes them: by another hand than the product's.
 
+use super::in_time;
 use bytes::{BufMut, Bytes, BytesMut};
 use hustings_core::NodeId;
+use prost::Message as _;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// The fields of a greeting that a stranger fills in.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -28,6 +32,8 @@ pub struct Greeting {
     pub process: u64,
     #[prost(bytes = "bytes", tag = "18")]
     pub proof: Bytes,
+    #[prost(bytes = "bytes", tag = "26")]
+    pub lifeline: Bytes,
 }
 
 /// A hello with more starts is no hello.
@@ -43,6 +49,21 @@ pub const PROOF: u32 = 5;
 pub fn hello(protocol: &str, from: u64, to: NodeId) -> Greeting {
     let (version, protocol) = (2, protocol.to_owned());
     Greeting { version, version_min: 2, kind: HELLO, cluster_id: 7, from, to: to.0, protocol, ..Greeting::default() }
+}
+
+/// Says a greeting.
+pub async fn say(stream: &mut TcpStream, greeting: &Greeting) {
+    let bytes = [&b"hustings"[..], &framed(&greeting.encode_to_vec())].concat();
+    stream.write_all(&bytes).await.expect("the port takes it");
+}
+
+/// Hears one.
+pub async fn hear(stream: &mut TcpStream) -> Greeting {
+    let mut head = [0; 16];
+    in_time(stream.read_exact(&mut head)).await.expect("an answer");
+    let mut payload = vec![0; u32::from_le_bytes(head[8..12].try_into().expect("four bytes")) as usize];
+    in_time(stream.read_exact(&mut payload)).await.expect("all of it");
+    Greeting::decode(&payload[..]).expect("a greeting")
 }
 
 /// A frame with its length and checksum.

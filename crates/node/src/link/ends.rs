@@ -1,0 +1,60 @@
+//! How the two ends of a link hear that the other's process has died: a lifeline each, held at the other end.
+//!
+//! Read next: [`crate::lifeline`], which says why.
+
+use super::Links;
+use crate::frame::Hello;
+use crate::lifeline::Expected;
+use crate::peer_stream::address_of;
+use crate::secret;
+use hustings_core::{NodeId, Wire};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// When a link has ended, this node lets go of its lifeline so much later: the link's own end is to be heard first.
+const RELEASE_AFTER: Duration = Duration::from_secs(1);
+
+impl<M: Wire + 'static> Links<M> {
+    /// Holds this node's end of a lifeline beside a link, for as long as that is up.
+    pub(super) async fn hold_lifeline(self: Rc<Self>, hello: Hello, session: u64) {
+        let Some(holder) = self.holder.as_ref().filter(|_| hello.lifeline.len() == secret::NONCE) else { return };
+        let urls = self.gatekeeper.borrow().addresses_of(hello.from);
+        let urls = if urls.is_empty() { hello.member.peer_urls } else { urls };
+        let mut addresses = Vec::new();
+        for url in urls {
+            addresses.extend(tokio::net::lookup_host(address_of(&url)).await.into_iter().flatten());
+        }
+        if self.gatekeeper.borrow().is_session(hello.from, session) {
+            holder.hold(session, addresses, hello.lifeline);
+        }
+    }
+
+    /// Waits until the peer's lifeline ends, if that tells anything of this process.
+    pub(super) async fn hear_end(&self, peer: NodeId, process: u64, expected: &mut Expected) {
+        expected.ended(&self.counters.cut).await;
+        if self.outlived.borrow().has(peer, process) {
+            std::future::pending::<()>().await;
+        }
+        self.outlived.borrow_mut().on_end(peer, process);
+    }
+
+    /// Tells once that a process lives whose lifeline has ended.
+    pub(super) fn tell_of_idle_connections(&self, peer: NodeId, process: u64) {
+        if self.outlived.borrow_mut().on_up(peer, process) {
+            tracing::warn!(
+                peer = self.gatekeeper.borrow().name_of(peer),
+                "its lifeline ended, and its process lives: something between the members ends connections that are idle; \
+                 lifelines of this process are no longer heeded, so its death may be heard some milliseconds later"
+            );
+        }
+    }
+
+    /// Lets go of a lifeline beside a link that has ended.
+    pub(super) async fn release_lifeline(self: Rc<Self>, session: u64) {
+        sleep(RELEASE_AFTER).await;
+        if let Some(holder) = &self.holder {
+            holder.release(session);
+        }
+    }
+}
