@@ -219,6 +219,27 @@ async fn metrics_of(matches: &ArgMatches, endpoint: &str) -> Result<Bytes> {
     tokio::time::timeout(timeout_of(matches), http::get(endpoint, "/metrics", tls.as_ref())).await?
 }
 
+/// A text whose URLs name no user and no password: members may be known by some that do.
+fn without_passwords(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once("://") {
+        out.push_str(before);
+        out.push_str("://");
+        let is_end = |character: char| character.is_whitespace() || "/?#\"'<>,\\".contains(character);
+        let host = behind.find(is_end).unwrap_or(behind.len());
+        rest = match behind[..host].rfind('@') {
+            Some(at) => {
+                out.push_str("(left out)");
+                &behind[at..]
+            }
+            None => behind,
+        };
+    }
+    out.push_str(rest);
+    out
+}
+
 fn lines(values: &[Value]) -> String {
     values.iter().map(|value| format!("{value}\n")).collect()
 }
@@ -246,7 +267,13 @@ fn write(
     parts.0.iter().for_each(|(name, what, _)| readme.push_str(&format!("| {name} | {what} |\n")));
     let mut archive = Archive::new(seconds);
     archive.add(&format!("{stem}/README.md"), readme.as_bytes());
-    parts.0.iter().for_each(|(name, _, contents)| archive.add(&format!("{stem}/{name}"), contents));
+    for (name, _, contents) in &parts.0 {
+        match std::str::from_utf8(contents) {
+            Ok(text) => archive.add(&format!("{stem}/{name}"), without_passwords(text).as_bytes()),
+            // A recording, which has none.
+            Err(_) => archive.add(&format!("{stem}/{name}"), contents),
+        }
+    }
     let bytes = archive.end();
     let place = path.display().to_string();
     let opened = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
@@ -280,4 +307,22 @@ fn write(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_url_in_a_report_names_a_user() {
+        let told = without_passwords(
+            "peer http://ann:s3cret@10.0.0.1:2380,https://b:2380/a@b \"https://token@c\" and ann@example.org",
+        );
+        assert_eq!(
+            told,
+            "peer http://(left out)@10.0.0.1:2380,https://b:2380/a@b \"https://(left out)@c\" and ann@example.org"
+        );
+        assert_eq!(without_passwords("http://p@ss:w@host"), "http://(left out)@host", "up to the last one");
+        assert_eq!(without_passwords("nothing://"), "nothing://");
+    }
 }

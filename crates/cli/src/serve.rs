@@ -235,10 +235,18 @@ async fn shut_down(
     let grace = plan.grace;
     // Time for a hand-over that is asked for twice; where the whole cluster is stopped at once, nobody takes it.
     let hand_over = (*plan.timing.election().end() * 2).min(grace);
-    tracing::info!("stopping: handing leadership over");
+    let is_alone = {
+        let status = handle.status();
+        status.membership.all_voters().all(|voter| voter == status.me)
+    };
+    match is_alone {
+        true => tracing::info!("stopping: the only voter hands leadership over to nobody"),
+        false => tracing::info!("stopping: handing leadership over"),
+    }
     let graceful = async {
         match tokio::time::timeout(hand_over, handle.admin(Admin::Resign)).await {
             Ok(Ok(())) => {}
+            Ok(Err(_)) if is_alone => {}
             Ok(Err(error)) => tracing::info!("leadership was not handed over: {error}"),
             Err(_) => tracing::info!("leadership was not handed over: nobody took it within {hand_over:?}"),
         }

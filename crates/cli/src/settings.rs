@@ -23,6 +23,7 @@ pub(crate) mod advertised;
 mod given_files;
 
 use crate::logging::Wanted;
+use crate::output::{Format, format_of, output_argument};
 use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
 use std::collections::BTreeMap;
@@ -138,8 +139,8 @@ pub(crate) fn config_command() -> Command {
         .about("Explain or check the settings of `serve`")
         .subcommand(etcd)
         .subcommand_required(true)
-        .subcommand(with_settings(explain))
-        .subcommand(with_settings(validate))
+        .subcommand(with_settings(explain).arg(output_argument()))
+        .subcommand(with_settings(validate).arg(output_argument()))
 }
 
 /// Runs `hustings config explain|validate`.
@@ -151,10 +152,17 @@ pub(crate) fn run_config(matches: &ArgMatches) -> Result<()> {
     }
     let settings = Settings::resolve(matches, &OfProcess)?;
     if verb == "explain" {
-        let width = settings.values.keys().map(|name| name.len()).max().unwrap_or(0);
-        for name in resolve::names() {
-            let Some((value, source)) = settings.values.get(name) else { continue };
-            println!("{name:width$}  {value:?}  ({source})");
+        let values = resolve::names().filter_map(|name| Some((name, settings.values.get(name)?)));
+        match format_of(matches) {
+            Format::Table => {
+                let width = settings.values.keys().map(|name| name.len()).max().unwrap_or(0);
+                values.for_each(|(name, (value, source))| println!("{name:width$}  {value:?}  ({source})"));
+            }
+            Format::Json => {
+                let row = |(name, (value, source)): (&str, &(String, Source))| serde_json::json!({ "name": name, "value": value, "source": source.to_string() });
+                let rows: Vec<_> = values.map(row).collect();
+                println!("{}", serde_json::json!({ "apiVersion": "v1", "kind": "Settings", "settings": rows }));
+            }
         }
     }
     settings.logging()?;

@@ -325,7 +325,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             }
             Arrival::Up { peer, session, hello, outbox } => {
                 self.mark(|host| Mark::LinkUp { peer: host.name_of(peer) });
-                let link = Link { session, outbox, hello, is_introduced: false };
+                let link = Link { session, outbox, hello: *hello, is_introduced: false };
                 if let Some(old) = self.links.insert(peer, link) {
                     old.outbox.close();
                     self.step(Event::Link { peer, state: LinkState::Down });

@@ -68,7 +68,7 @@ const ASK_PAUSE: Duration = Duration::from_secs(1);
 /// News from the links to the loop.
 pub(crate) enum Arrival<M> {
     /// A link is up, in a new session.
-    Up { peer: NodeId, session: u64, hello: Hello, outbox: Rc<Outbox> },
+    Up { peer: NodeId, session: u64, hello: Box<Hello>, outbox: Rc<Outbox> },
     /// A peer said something.
     Message { peer: NodeId, session: u64, message: ReplicaMessage<M> },
     /// A link is gone.
@@ -506,7 +506,7 @@ impl<M: Wire + 'static> Links<M> {
         outbox.of_peer.reach.on_up();
         self.tell_of_idle_connections(peer, process);
         spawn_local(self.clone().hold_lifeline(hello.clone(), session));
-        let up = Arrival::Up { peer, session, hello, outbox: outbox.clone() };
+        let up = Arrival::Up { peer, session, hello: Box::new(hello), outbox: outbox.clone() };
         let result = if self.arrivals.send(up).await.is_ok() {
             tokio::select! {
                 biased;
