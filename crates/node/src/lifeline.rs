@@ -12,7 +12,8 @@
 //! of its own ([`Holder`]).
 //!
 //! Each hello offers a token. The other end dials back, shows the token, and keeps the connection open for as long as it lives
-//! ([`Lifelines`]). An end that is not a plain one (a reset, a timeout) tells nothing; nor does that of a peer whose process is seen
+//! ([`Lifelines`]). A byte says good-bye, where a link ends and its process does not. An end behind a byte, or that is not a plain one (a
+//! reset, a timeout), tells nothing; nor does that of a peer whose process is seen
 //! to have outlived its lifeline, for as long as that process runs ([`Outlived`]). Where a lifeline cannot be had, links tell, later.
 //!
 //! Read next: [`crate::link`], whose tasks wait for the end of a lifeline.
@@ -22,13 +23,14 @@ use crate::frame::LinkError;
 use crate::secret;
 use bytes::Bytes;
 use hustings_core::NodeId;
-use nix::sched::{CloneFlags, unshare};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::future::pending;
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
@@ -40,6 +42,8 @@ pub(crate) const MAGIC: &[u8; 8] = b"lifeline";
 
 /// A dial of a lifeline, and each word on it, may take this long; other lifelines wait meanwhile.
 const DIAL_MAX: Duration = Duration::from_secs(1);
+/// Time that the end of a node waits for its lifelines' thread, which may be dialling.
+const GOOD_BYE_MAX: Duration = Duration::from_millis(200);
 /// A lifeline on which nothing is said is asked so often, by the kernel, whether its machine is there: else what stands between two
 /// members may forget it, or this node may keep one of a machine that has vanished.
 const KEEPALIVE: socket2::TcpKeepalive =
@@ -114,7 +118,6 @@ impl Expected {
         let socket = self.line.take()?.await.ok()?;
         socket2::SockRef::from(&socket).set_tcp_keepalive(&KEEPALIVE).ok()?;
         let mut line = tokio::net::TcpStream::from_std(socket).ok()?;
-        // Nothing is said on it; whoever does say something is not a member.
         (line.read(&mut [0]).await.ok()? == 0).then_some(())
     }
 }
@@ -150,6 +153,8 @@ pub(crate) struct Holder {
     orders: mpsc::Sender<Order>,
     /// A byte on it says that there is an order, its end that there will be none.
     wake: UnixStream,
+    /// Disconnected when the thread has ended.
+    has_ended: mpsc::Receiver<()>,
 }
 
 enum Order {
@@ -163,12 +168,13 @@ impl Holder {
     /// Starts the thread, and waits until its table of descriptors is its own.
     ///
     /// # Errors
-    /// The system gives no thread, or no table to it: a sandbox may forbid `unshare`, or have no `/proc`.
+    /// The system gives no thread, or no table to it: a sandbox may forbid it, and a kernel before 5.9 cannot.
     pub(crate) fn start() -> io::Result<Holder> {
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         let (orders, received) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
+        let (running, has_ended) = mpsc::channel::<()>();
         // Open in both tables, so it must be closed in both. The last of the two owners closes it, in the table of its thread; that
         // is this one, which waits until the thread has made a descriptor of its own of it and dropped its share.
         let shared = Arc::new(woken);
@@ -178,6 +184,7 @@ impl Holder {
             let _ = rustix::process::setpriority_process(None, NICE);
             let own = take_own_table(&lent);
             drop(lent);
+            let _running = running;
             match own {
                 Ok(woken) => {
                     let _ = ready.send(Ok(()));
@@ -190,7 +197,7 @@ impl Holder {
         })?;
         is_ready.recv().map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))??;
         drop(shared);
-        Ok(Holder { orders, wake })
+        Ok(Holder { orders, wake, has_ended })
     }
 
     /// Holds a lifeline for this session, at the first of these addresses that takes it.
@@ -210,29 +217,35 @@ impl Holder {
     }
 }
 
+impl Drop for Holder {
+    /// Waits for a moment until good-bye has been said: a process that ends before it is said looks like one that was killed.
+    fn drop(&mut self) {
+        let _ = self.wake.shutdown(Shutdown::Both);
+        let _ = self.has_ended.recv_timeout(GOOD_BYE_MAX);
+    }
+}
+
 /// Makes this thread's table of descriptors its own, with nothing in it but `/dev/null` in the standard places and a copy of this one.
 fn take_own_table(shared: &UnixStream) -> io::Result<UnixStream> {
-    unshare(CloneFlags::CLONE_FILES)?;
-    let own = shared.try_clone()?;
-    let kept = std::os::fd::AsRawFd::as_raw_fd(&own);
-    let mut inherited = Vec::new();
-    for entry in std::fs::read_dir("/proc/thread-self/fd")? {
-        inherited.extend(entry?.file_name().to_str().and_then(|number| number.parse::<i32>().ok()));
-    }
-    for number in inherited.into_iter().filter(|number| *number != kept) {
-        // What other threads own stays open in their table. The folder that was just read is closed already.
-        let _ = nix::unistd::close(number);
+    let kept = shared.as_fd().as_raw_fd().cast_unsigned();
+    // What other threads own stays open in their table. Containers forbid `unshare`, which would do the same, and not this.
+    uapi::close_range(kept + 1, u32::MAX, uapi::c::CLOSE_RANGE_UNSHARE)?;
+    if kept > 0 {
+        uapi::close_range(0, kept - 1, 0)?;
     }
     for _ in 0..3 {
         // Open for good: a panic writes to the third.
-        let _ = std::os::fd::IntoRawFd::into_raw_fd(std::fs::File::open("/dev/null")?);
+        let _ = File::open("/dev/null")?.into_raw_fd();
     }
+    let own = shared.try_clone()?;
+    uapi::close_range(kept, kept, 0)?;
     Ok(own)
 }
 
 /// Does as ordered until nobody orders any more. Nothing is logged here: what a log is written to is open in other threads only.
 fn hold(mut woken: UnixStream, orders: &mpsc::Receiver<Order>) {
     let mut held: BTreeMap<u64, std::net::TcpStream> = BTreeMap::new();
+    let good_bye = |mut line: std::net::TcpStream| drop(line.write(&[0]));
     loop {
         let lines = held.values().map(|line| PollFd::new(line, PollFlags::IN | PollFlags::RDHUP));
         let mut polled: Vec<PollFd<'_>> = std::iter::once(PollFd::new(&woken, PollFlags::IN)).chain(lines).collect();
@@ -247,16 +260,14 @@ fn hold(mut woken: UnixStream, orders: &mpsc::Receiver<Order>) {
         let mut has_happened = has_happened.into_iter();
         held.retain(|_, _| !has_happened.next().unwrap_or(false));
         if is_woken && !matches!(woken.read(&mut [0; 64]), Ok(1..)) {
-            return;
+            return held.into_values().for_each(good_bye);
         }
         for order in orders.try_iter() {
             match order {
                 Order::Hold { session, addresses, token } => {
                     held.extend(addresses.iter().find_map(|at| dial(at, &token).ok()).map(|line| (session, line)));
                 }
-                Order::Release { session } => {
-                    held.remove(&session);
-                }
+                Order::Release { session } => held.remove(&session).into_iter().for_each(good_bye),
             }
         }
     }
@@ -318,8 +329,10 @@ mod tests {
         holder.hold(2, vec![address], Bytes::from_static(b"two"));
         let (mut second, _) = accept(&listener);
         holder.release(1);
+        assert_eq!(line.read(&mut [0]).expect("good-bye"), 1, "its process lives");
         assert_eq!(line.read(&mut [0]).expect("a plain end"), 0);
         drop(holder);
+        assert_eq!(second.read(&mut [0]).expect("good-bye"), 1, "nobody was killed");
         assert_eq!(second.read(&mut [0]).expect("a plain end"), 0);
     }
 

@@ -528,7 +528,7 @@ impl<M: Wire + 'static> Links<M> {
         }
         // Nobody hears this when the loop has ended, and nobody needs to.
         let _ = self.arrivals.send(Arrival::Down { peer, session, why }).await;
-        spawn_local(self.release_lifeline(session));
+        self.holder.as_ref().inspect(|holder| holder.release(session));
         result
     }
 

@@ -60,7 +60,8 @@ async fn still_hears(link: &mut TcpStream, count: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_holds_a_lifeline_beside_each_link_for_as_long_as_it_runs() {
-    // Goal: the other end hears when m1 ends. Method: m2 offers a token, and m1 shows it and says nothing more; then it stops.
+    // Goal: the other end hears when m1 dies, and that it did not when it stops. Method: m2 offers a token, and m1 shows it and says
+    // nothing more until it stops.
     let mut troupe = Troupe::of(2);
     let peer = Peer::beside(&mut troupe).await;
     let (mut link, _) = peer.take_link(5, TOKEN).await;
@@ -70,6 +71,7 @@ async fn a_member_holds_a_lifeline_beside_each_link_for_as_long_as_it_runs() {
     assert_eq!((&shown[..8], &shown[8..]), (&b"lifeline"[..], &TOKEN[..]));
     still_hears(&mut link, 2).await;
     troupe.stop(NodeId(1)).await;
+    assert_eq!(in_time(line.read(&mut [0])).await.expect("good-bye"), 1);
     assert_eq!(in_time(line.read(&mut [0])).await.expect("a plain end"), 0);
 }
 

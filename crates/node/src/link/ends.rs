@@ -9,11 +9,6 @@ use crate::peer_stream::address_of;
 use crate::secret;
 use hustings_core::{NodeId, Wire};
 use std::rc::Rc;
-use std::time::Duration;
-use tokio::time::sleep;
-
-/// When a link has ended, this node lets go of its lifeline so much later: the link's own end is to be heard first.
-const RELEASE_AFTER: Duration = Duration::from_secs(1);
 
 impl<M: Wire + 'static> Links<M> {
     /// Holds this node's end of a lifeline beside a link, for as long as that is up.
@@ -47,14 +42,6 @@ impl<M: Wire + 'static> Links<M> {
                 "its lifeline ended, and its process lives: something between the members ends connections that are idle; \
                  lifelines of this process are no longer heeded, so its death may be heard some milliseconds later"
             );
-        }
-    }
-
-    /// Lets go of a lifeline beside a link that has ended.
-    pub(super) async fn release_lifeline(self: Rc<Self>, session: u64) {
-        sleep(RELEASE_AFTER).await;
-        if let Some(holder) = &self.holder {
-            holder.release(session);
         }
     }
 }
