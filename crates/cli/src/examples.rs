@@ -22,6 +22,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "hustings up",
             "hustings up --nodes 5 --protocol zab --data-dir /tmp/five",
             "hustings up --tls  # both ports in TLS",
+            "hustings up --audit  # who did what, once `hustings auth enable` has made users count",
         ],
     ),
     (

@@ -1,7 +1,7 @@
 //! Huge pages for a member that holds much, and none for one that holds little.
 //!
-//! When a process is killed the kernel frees its memory first and closes its sockets afterwards: only then do the peers learn
-//! that it is dead. A gigabyte in pages of 4 KiB takes it some 70 ms, in pages of 2 MiB about three. But each thread of an idle
+//! When a process is killed the kernel frees its memory first and closes its sockets afterwards: only then do clients learn that
+//! it is dead, and peers without a lifeline. A gigabyte in pages of 4 KiB takes it some 70 ms, in pages of 2 MiB about three. But each thread of an idle
 //! member touches a little here and there, and in huge pages that would be twice its memory. So they are held back until the
 //! member has grown; what it takes from then on comes in huge pages, and the kernel joins the older ones by and by.
 //!

@@ -27,7 +27,8 @@ use std::path::PathBuf;
 /// A note on the contents of a report.
 const LEFT_OUT: &str = "No key and no value of a client is in it, no password, no certificate, no file of a secret: of a command there \
 is its length and a checksum of 32 bits. Settings whose values let somebody in are named without them. In it are the names, addresses \
-and times of members, and in the recordings the tokens that members joined with. Look through it before you give it away.";
+and times of members, and in the recordings the tokens that members joined with and their URLs as they are: elsewhere these name no user and no \
+password. Look through it before you give it away.";
 
 /// The longest part of a file's name that a member's name makes.
 const NAME_CHARS_MAX: usize = 40;
@@ -226,7 +227,7 @@ fn without_passwords(text: &str) -> String {
     while let Some((before, behind)) = rest.split_once("://") {
         out.push_str(before);
         out.push_str("://");
-        let is_end = |character: char| character.is_whitespace() || "/?#\"'<>,\\".contains(character);
+        let is_end = |character: char| character.is_whitespace() || "/?#\"<>\\".contains(character);
         let host = behind.find(is_end).unwrap_or(behind.len());
         rest = match behind[..host].rfind('@') {
             Some(at) => {
@@ -266,13 +267,11 @@ fn write(
     readme.push_str("\n| file | what it is |\n|---|---|\n");
     parts.0.iter().for_each(|(name, what, _)| readme.push_str(&format!("| {name} | {what} |\n")));
     let mut archive = Archive::new(seconds);
-    archive.add(&format!("{stem}/README.md"), readme.as_bytes());
+    archive.add(&format!("{stem}/README.md"), without_passwords(&readme).as_bytes());
     for (name, _, contents) in &parts.0 {
-        match std::str::from_utf8(contents) {
-            Ok(text) => archive.add(&format!("{stem}/{name}"), without_passwords(text).as_bytes()),
-            // A recording, which has none.
-            Err(_) => archive.add(&format!("{stem}/{name}"), contents),
-        }
+        let text = without_passwords(&String::from_utf8_lossy(contents));
+        let is_recording = name.ends_with("/recording");
+        archive.add(&format!("{stem}/{name}"), if is_recording { contents } else { text.as_bytes() });
     }
     let bytes = archive.end();
     let place = path.display().to_string();
@@ -322,7 +321,9 @@ mod tests {
             told,
             "peer http://(left out)@10.0.0.1:2380,https://b:2380/a@b \"https://(left out)@c\" and ann@example.org"
         );
-        assert_eq!(without_passwords("http://p@ss:w@host"), "http://(left out)@host", "up to the last one");
+        for user in ["p@ss:w", "ann:s,cret", "ann:it's"] {
+            assert_eq!(without_passwords(&format!("http://{user}@host")), "http://(left out)@host");
+        }
         assert_eq!(without_passwords("nothing://"), "nothing://");
     }
 }

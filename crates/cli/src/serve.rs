@@ -237,10 +237,10 @@ async fn shut_down(
     let hand_over = (*plan.timing.election().end() * 2).min(grace);
     let is_alone = {
         let status = handle.status();
-        status.membership.all_voters().all(|voter| voter == status.me)
+        status.membership.all_voters().eq([status.me])
     };
     match is_alone {
-        true => tracing::info!("stopping: the only voter hands leadership over to nobody"),
+        true => tracing::info!("stopping: this is the only voter, so nobody takes over"),
         false => tracing::info!("stopping: handing leadership over"),
     }
     let graceful = async {

@@ -31,6 +31,8 @@ const RESTART_AFTER: Duration = Duration::from_secs(1);
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 /// Short lives in a row after which a node is not started again: what ends it does not pass.
 const SHORT_LIVES_MAX: u32 = 3;
+/// Target of the log lines that tell of calls.
+const AUDIT: &str = "hustings::audit";
 /// Warnings that are remembered as shown.
 const TOLD_MAX: usize = 10_000;
 
@@ -77,6 +79,12 @@ pub(crate) fn command() -> Command {
                 .long("client-cert-auth")
                 .action(ArgAction::SetTrue)
                 .help("With TLS: clients must show a certificate; DATA/tls/root.crt is one, of the user root"),
+        )
+        .arg(
+            Arg::new("audit")
+                .long("audit")
+                .action(ArgAction::SetTrue)
+                .help("Show who did what: a line for each call, while users count"),
         )
         .arg(Arg::new("no-restart").long("no-restart").action(ArgAction::SetTrue).help("Leave a node that died dead"))
 }
@@ -143,7 +151,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         true => Some(Certificates::make(&dir, seats.iter().map(|seat| seat.name.as_str()), clients)?),
         false => None,
     };
-    let form = Form { protocol, options, secret: secret_file(&dir)?, certificates };
+    let form =
+        Form { protocol, options, secret: secret_file(&dir)?, certificates, shows_audit: matches.get_flag("audit") };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run_seats(&seats, &form, !matches.get_flag("no-restart")))
 }
@@ -182,6 +191,7 @@ struct Form {
     options: String,
     secret: PathBuf,
     certificates: Option<Certificates>,
+    shows_audit: bool,
 }
 
 async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
@@ -198,7 +208,7 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
     let workbench = workbench.as_ref().map(|workbench| workbench.socket.as_path());
     let (mut pids, mut voices) = (Vec::new(), Vec::new());
     let mut lives = vec![Life { began: Instant::now(), short_ones: 0, last_words: String::new() }; seats.len()];
-    let mut told = Told::default();
+    let mut told = Told { shows_audit: form.shows_audit, ..Told::default() };
     for (position, seat) in seats.iter().enumerate() {
         let started = spawn(seats, position, form, workbench, news.clone());
         let (pid, voice) = started.with_context(|| format!("cannot start {}", seat.name))?;
@@ -354,26 +364,36 @@ struct Life {
     last_words: String,
 }
 
-/// Warnings and errors that were shown: each is shown once.
+/// What was shown, and what is to be.
 #[derive(Default)]
-struct Told(HashSet<(String, String)>);
+struct Told {
+    /// Warnings and errors: each is shown once.
+    warnings: HashSet<(String, String)>,
+    shows_audit: bool,
+}
 
 impl Told {
     /// Shows what a person wants to see: transitions, warnings and errors.
     fn show(&mut self, name: &str, line: &str) {
-        if self.0.len() >= TOLD_MAX {
-            self.0.clear();
+        if self.warnings.len() >= TOLD_MAX {
+            self.warnings.clear();
         }
         let Ok(event) = serde_json::from_str::<serde_json::Value>(line) else {
-            if self.0.insert((name.to_owned(), line.to_owned())) {
+            if self.warnings.insert((name.to_owned(), line.to_owned())) {
                 tell!("{}  {name}: {line}", clock());
             }
             return;
         };
         let message = event["message"].as_str().unwrap_or_default();
+        if event["target"] == AUDIT {
+            if self.shows_audit {
+                tell!("{}  {name}: {}", clock(), audit_line(&event));
+            }
+            return;
+        }
         match event["level"].as_str() {
             Some("INFO") if message.contains("because") => tell!("{}  {message}", clock()),
-            Some("WARN" | "ERROR") if self.0.insert((name.to_owned(), message.to_owned())) => {
+            Some("WARN" | "ERROR") if self.warnings.insert((name.to_owned(), message.to_owned())) => {
                 tell!("{}  {name}: {message}", clock());
             }
             _ => {}
@@ -381,8 +401,33 @@ impl Told {
     }
 }
 
+/// A call in one line: who did what, where, with which code and at which revision.
+fn audit_line(event: &serde_json::Value) -> String {
+    let field = |name: &str| match &event[name] {
+        serde_json::Value::String(text) => format!(" {name} {text:?}"),
+        serde_json::Value::Null => String::new(),
+        value => format!(" {name} {value}"),
+    };
+    format!("audit{}", ["caller", "method", "range", "code", "revision"].map(field).concat())
+}
+
 /// The time of day, in UTC, to the millisecond.
 fn clock() -> String {
     let now = humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
     now.split('T').nth(1).unwrap_or(&now).trim_end_matches('Z').to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_one_line_whatever_its_keys_are() {
+        let event = serde_json::json!({
+            "level": "INFO", "target": AUDIT, "message": "audit", "caller": "ann", "method": "/etcdserverpb.KV/Put",
+            "range": "a\nb", "code": 7, "revision": 12,
+        });
+        let line = audit_line(&event);
+        assert_eq!(line, r#"audit caller "ann" method "/etcdserverpb.KV/Put" range "a\nb" code 7 revision 12"#);
+    }
 }

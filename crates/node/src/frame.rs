@@ -59,7 +59,7 @@ pub(crate) enum LinkError {
     #[error(transparent)]
     Undecodable(#[from] WireError),
     /// Its lifeline ended.
-    #[error("its process has ended")]
+    #[error("its lifeline ended: its process has died")]
     Died,
     /// The peer refuses this node, in its words.
     #[error("refused by the peer: {0}")]

@@ -11,10 +11,10 @@
 //! itself takes it along when it ends, and at a kill all threads end at once. So one thread holds nothing but lifelines, in a table
 //! of its own ([`Holder`]).
 //!
-//! Each hello offers a token. The other end dials back, shows the token, and keeps the connection open for as long as it lives
-//! ([`Lifelines`]). A byte says good-bye, where a link ends and its process does not. An end behind a byte, or that is not a plain one (a
-//! reset, a timeout), tells nothing; nor does that of a peer whose process is seen
-//! to have outlived its lifeline, for as long as that process runs ([`Outlived`]). Where a lifeline cannot be had, links tell, later.
+//! Each hello offers a token. The other end dials back, shows the token, and keeps the connection open ([`Lifelines`]). Before it
+//! closes the connection while its process lives, it says good-bye with a byte. An end after a byte, a reset or a timeout means
+//! nothing. Nor does the end of a lifeline whose process was seen alive afterwards, for as long as that process runs ([`Outlived`]).
+//! Where a lifeline cannot be had, the end of the link tells, later.
 //!
 //! Read next: [`crate::link`], whose tasks wait for the end of a lifeline.
 
@@ -25,6 +25,7 @@ use bytes::Bytes;
 use hustings_core::NodeId;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::time::Timespec;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::future::pending;
@@ -42,20 +43,22 @@ pub(crate) const MAGIC: &[u8; 8] = b"lifeline";
 
 /// A dial of a lifeline, and each word on it, may take this long; other lifelines wait meanwhile.
 const DIAL_MAX: Duration = Duration::from_secs(1);
-/// Time that the end of a node waits for its lifelines' thread, which may be dialling.
+/// Longest time that a stopping node waits for the lifelines' thread, which may be dialling.
 const GOOD_BYE_MAX: Duration = Duration::from_millis(200);
-/// A lifeline on which nothing is said is asked so often, by the kernel, whether its machine is there: else what stands between two
-/// members may forget it, or this node may keep one of a machine that has vanished.
+/// The kernel probes an idle lifeline this often: otherwise a firewall may drop it, and one to a vanished machine would stay.
 const KEEPALIVE: socket2::TcpKeepalive =
     socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
-/// Niceness of the thread: it does next to nothing, and its end is waited for.
+/// Pause before a lifeline that nobody took, or that did not last, is tried again, and how often it is tried beside one link.
+const DIAL_AGAIN_AFTER: Duration = Duration::from_secs(5);
+const DIALS_MAX: u8 = 5;
+/// Niceness of the thread, as of the loop's: it does next to nothing, and its end is waited for.
 const NICE: i32 = -5;
 
 /// Lifelines that peers may hold here, by the tokens that were offered to them.
 #[derive(Default)]
 pub(crate) struct Lifelines(Mutex<HashMap<Bytes, oneshot::Sender<std::net::TcpStream>>>);
 
-/// A lifeline that the other end of a link may hold; when this is dropped, it may not any more.
+/// A lifeline that the other end of a link may hold. Dropping this withdraws the offer.
 pub(crate) struct Expected {
     token: Bytes,
     lifelines: Arc<Lifelines>,
@@ -71,18 +74,19 @@ impl Lifelines {
         Expected { token, lifelines: self.clone(), line: Some(line) }
     }
 
-    /// Hears which token a caller shows that has begun a lifeline, and gives the connection to the link's task.
+    /// Reads the token of a caller that has begun a lifeline, and gives the connection to the link's task.
     pub(crate) async fn receive(&self, mut stream: tokio::net::TcpStream) -> Result<(), LinkError> {
-        let mut said = [0; MAGIC.len() + secret::NONCE];
-        stream.read_exact(&mut said).await?;
-        let (magic, token) = said.split_at(MAGIC.len());
-        if magic != MAGIC {
-            return Err(LinkError::Stranger(format!("it began with {:?}", Bytes::copy_from_slice(magic))));
+        let mut magic = [0; MAGIC.len()];
+        stream.read_exact(&mut magic).await?;
+        if magic != *MAGIC {
+            return Err(LinkError::Stranger(format!("it began with {:?}", Bytes::copy_from_slice(&magic))));
         }
-        // None where the link has ended meanwhile.
-        let expecting = self.expected().remove(token);
-        if let Some(expecting) = expecting {
-            let _ = expecting.send(stream.into_std()?);
+        let mut token = [0; secret::NONCE];
+        stream.read_exact(&mut token).await?;
+        let expecting = self.expected().remove(&token[..]);
+        match expecting {
+            Some(expecting) => drop(expecting.send(stream.into_std()?)),
+            None => tracing::debug!("a lifeline to a link that is not here, or no more"),
         }
         Ok(())
     }
@@ -125,9 +129,9 @@ impl Expected {
 /// Peers whose process was seen to live after its lifeline had ended: something between the members ends connections that are idle.
 #[derive(Default)]
 pub(crate) struct Outlived {
-    /// The process at the other end of the last lifeline that ended, by peer.
+    /// Process whose lifeline ended last, by peer.
     ended: BTreeMap<NodeId, u64>,
-    /// The processes that outlived theirs.
+    /// Process that was alive after its lifeline had ended, by peer.
     outlived: BTreeMap<NodeId, u64>,
 }
 
@@ -137,7 +141,7 @@ impl Outlived {
         self.ended.insert(peer, process);
     }
 
-    /// A link to this process of the peer is up. Gives whether it is news that it outlived its lifeline.
+    /// A link to this process of the peer is up. Returns whether this is the first sign that it outlived its lifeline.
     pub(crate) fn on_up(&mut self, peer: NodeId, process: u64) -> bool {
         self.ended.get(&peer) == Some(&process) && self.outlived.insert(peer, process) != Some(process)
     }
@@ -228,11 +232,14 @@ impl Drop for Holder {
 /// Makes this thread's table of descriptors its own, with nothing in it but `/dev/null` in the standard places and a copy of this one.
 fn take_own_table(shared: &UnixStream) -> io::Result<UnixStream> {
     let kept = shared.as_fd().as_raw_fd().cast_unsigned();
+    if kept < 3 {
+        return Err(io::Error::other(
+            "standard input, output or error is closed, and a panic must not write to a lifeline",
+        ));
+    }
     // What other threads own stays open in their table. Containers forbid `unshare`, which would do the same, and not this.
     uapi::close_range(kept + 1, u32::MAX, uapi::c::CLOSE_RANGE_UNSHARE)?;
-    if kept > 0 {
-        uapi::close_range(0, kept - 1, 0)?;
-    }
+    uapi::close_range(0, kept - 1, 0)?;
     for _ in 0..3 {
         // Open for good: a panic writes to the third.
         let _ = File::open("/dev/null")?.into_raw_fd();
@@ -242,34 +249,66 @@ fn take_own_table(shared: &UnixStream) -> io::Result<UnixStream> {
     Ok(own)
 }
 
+/// A lifeline that is wanted, or held.
+struct Line {
+    addresses: Vec<SocketAddr>,
+    token: Bytes,
+    held: Option<std::net::TcpStream>,
+    dials: u8,
+}
+
+impl Line {
+    /// Whether it is to be dialled.
+    fn is_missing(&self) -> bool {
+        self.held.is_none() && self.dials < DIALS_MAX
+    }
+
+    /// Dials the first address that takes it.
+    fn dial(&mut self) {
+        self.dials += 1;
+        self.held = self.addresses.iter().find_map(|at| dial(at, &self.token).ok());
+    }
+
+    /// The process lives on without it.
+    fn good_bye(self) {
+        let _ = self.held.map(|mut line| line.write(&[0]));
+    }
+}
+
 /// Does as ordered until nobody orders any more. Nothing is logged here: what a log is written to is open in other threads only.
 fn hold(mut woken: UnixStream, orders: &mpsc::Receiver<Order>) {
-    let mut held: BTreeMap<u64, std::net::TcpStream> = BTreeMap::new();
-    let good_bye = |mut line: std::net::TcpStream| drop(line.write(&[0]));
+    let mut lines: BTreeMap<u64, Line> = BTreeMap::new();
+    let good_bye = |lines: BTreeMap<u64, Line>| lines.into_values().for_each(Line::good_bye);
+    let again = Timespec { tv_sec: DIAL_AGAIN_AFTER.as_secs().cast_signed(), tv_nsec: 0 };
     loop {
-        let lines = held.values().map(|line| PollFd::new(line, PollFlags::IN | PollFlags::RDHUP));
-        let mut polled: Vec<PollFd<'_>> = std::iter::once(PollFd::new(&woken, PollFlags::IN)).chain(lines).collect();
-        match poll(&mut polled, None) {
+        let held = lines.iter().filter_map(|(session, line)| Some((*session, line.held.as_ref()?)));
+        let (sessions, held): (Vec<u64>, Vec<_>) = held.unzip();
+        let is_missing = lines.values().any(Line::is_missing);
+        let held = held.into_iter().map(|line| PollFd::new(line, PollFlags::IN | PollFlags::RDHUP));
+        let mut polled: Vec<PollFd<'_>> = std::iter::once(PollFd::new(&woken, PollFlags::IN)).chain(held).collect();
+        match poll(&mut polled, is_missing.then_some(&again)) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
-            Err(_) => return,
+            Err(_) => return good_bye(lines),
         }
         let is_woken = !polled[0].revents().is_empty();
         let has_happened: Vec<bool> = polled[1..].iter().map(|line| !line.revents().is_empty()).collect();
-        // A peer says nothing on a lifeline: it has let go of it.
-        let mut has_happened = has_happened.into_iter();
-        held.retain(|_, _| !has_happened.next().unwrap_or(false));
+        for (session, _) in sessions.into_iter().zip(has_happened).filter(|(_, has_happened)| *has_happened) {
+            // A peer says nothing on a lifeline: it has let go of it.
+            lines.entry(session).and_modify(|line| line.held = None);
+        }
         if is_woken && !matches!(woken.read(&mut [0; 64]), Ok(1..)) {
-            return held.into_values().for_each(good_bye);
+            return good_bye(lines);
         }
         for order in orders.try_iter() {
             match order {
                 Order::Hold { session, addresses, token } => {
-                    held.extend(addresses.iter().find_map(|at| dial(at, &token).ok()).map(|line| (session, line)));
+                    lines.insert(session, Line { addresses, token, held: None, dials: 0 });
                 }
-                Order::Release { session } => held.remove(&session).into_iter().for_each(good_bye),
+                Order::Release { session } => lines.remove(&session).into_iter().for_each(Line::good_bye),
             }
         }
+        lines.values_mut().filter(|line| line.is_missing()).for_each(Line::dial);
     }
 }
 
@@ -288,7 +327,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::path::Path;
 
-    /// What the descriptors of a table are.
+    /// Targets of the descriptors in a table.
     fn open_in(table: &Path) -> Vec<String> {
         let entries = fs::read_dir(table).into_iter().flatten().flatten();
         entries.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned())).collect()

@@ -8,8 +8,8 @@
 //! The loop writes to the socket itself at the end of its turn; the writer task takes over when the peer is slow.
 //!
 //! Everything here runs on the loop's own thread, apart from clients, so that no flood of requests reaches an election (ADR 33). The other
-//! end is identified before, at the [`crate::door`]. A link that breaks is announced the moment the kernel says so: a killed process is
-//! noticed in microseconds.
+//! end is identified before, at the [`crate::door`]. A link that breaks is announced the moment the kernel says so, and beside each
+//! link stands a [`crate::lifeline`], whose end is heard in a fraction of a millisecond.
 
 mod ends;
 
@@ -329,7 +329,7 @@ impl<M: Wire + 'static> Links<M> {
                     let _ = self.arrivals.send(Arrival::AnotherDirectory { why: why.clone() }).await;
                 }
                 match ended {
-                    // It was no stranger, and is not turned away.
+                    // A member's link that ended is not a caller that was turned away.
                     Err(LinkError::Closed | LinkError::Died | LinkError::Io(_)) => Ok(()),
                     ended => ended,
                 }
@@ -498,6 +498,7 @@ impl<M: Wire + 'static> Links<M> {
     ) -> Result<(), LinkError> {
         stream.socket().set_nodelay(true)?;
         socket2::SockRef::from(stream.socket()).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+        let from = stream.socket().peer_addr().ok();
         let (peer, process, session) = (hello.from, hello.process, self.sessions.get() + 1);
         self.sessions.set(session);
         let (reading, writing) = stream.split();
@@ -505,7 +506,7 @@ impl<M: Wire + 'static> Links<M> {
         self.gatekeeper.borrow_mut().connect(&hello, session, outbox.clone());
         outbox.of_peer.reach.on_up();
         self.tell_of_idle_connections(peer, process);
-        spawn_local(self.clone().hold_lifeline(hello.clone(), session));
+        spawn_local(self.clone().hold_lifeline(hello.clone(), session, from));
         let up = Arrival::Up { peer, session, hello: Box::new(hello), outbox: outbox.clone() };
         let result = if self.arrivals.send(up).await.is_ok() {
             tokio::select! {

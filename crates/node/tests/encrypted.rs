@@ -8,6 +8,7 @@ use hustings_node::PeerTls;
 use hustings_tls::made::{Authority, Subject};
 use hustings_tls::{Acceptor, ClientTls, Connector, Identity, Pair, Rules, ServerTls, Trust};
 use std::path::Path;
+use support::lifelines::until_all_hold_lifelines;
 use support::{DAM, Troupe, in_time, named, propose, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -63,6 +64,8 @@ fn encrypted() -> (Troupe, Authority) {
 async fn a_cluster_in_tls_replicates_and_a_member_that_was_away_catches_up() {
     let (mut troupe, _) = encrypted();
     troupe.start_all();
+    // Which are in plain text, at the same port.
+    until_all_hold_lifelines(&troupe).await;
     let leader = troupe.leader().await;
     let away = troupe.founding.voters.iter().copied().find(|id| *id != leader).expect("three members");
     troupe.stop(away).await;

@@ -10,7 +10,7 @@ use hustings_core::{NodeId, Protocol, Record, StateMachine};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Whether somebody who waits hears of this.
+/// Whether this action answers a caller that waits.
 fn is_answer<P: Protocol, S: StateMachine>(action: &Action<P, S>) -> bool {
     matches!(
         action,
@@ -21,7 +21,6 @@ fn is_answer<P: Protocol, S: StateMachine>(action: &Action<P, S>) -> bool {
             | Action::Readable { .. }
             | Action::Unreadable { .. }
             | Action::AdminEnded { .. }
-            | Action::Stop { .. }
     )
 }
 
@@ -29,9 +28,17 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// Does what the replica wants, in order; records are collected for one batch per turn.
     pub(super) fn act(&mut self) {
         let mut actions = std::mem::take(&mut self.actions);
+        let mut is_status_told = false;
         for action in actions.drain(..) {
-            if is_answer(&action) {
-                self.tell_transitions();
+            match &action {
+                Action::Announce(_) => is_status_told = false,
+                Action::Stop { .. } => self.tell_transitions(),
+                // Whoever has an answer finds the status that it came from.
+                action if is_answer(action) && !is_status_told && !self.untold.is_empty() => {
+                    self.tell_status();
+                    is_status_told = true;
+                }
+                _ => {}
             }
             match action {
                 Action::Persist(number, record) => self.persist(number, record),

@@ -88,8 +88,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.untold.push((SystemTime::now(), transition));
     }
 
-    /// Tells whoever listens of the changes since the last time. It is done when this turn's messages have left, since an election waits
-    /// for those; but before the next answer, so that whoever has one finds the status that it came from.
+    /// Tells whoever listens of the changes since the last time. Called after a turn's messages have left, because an election waits for
+    /// them.
     pub(super) fn tell_transitions(&mut self) {
         if self.untold.is_empty() {
             return;

@@ -8,18 +8,32 @@ use crate::lifeline::Expected;
 use crate::peer_stream::address_of;
 use crate::secret;
 use hustings_core::{NodeId, Wire};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 impl<M: Wire + 'static> Links<M> {
     /// Holds this node's end of a lifeline beside a link, for as long as that is up.
-    pub(super) async fn hold_lifeline(self: Rc<Self>, hello: Hello, session: u64) {
+    ///
+    /// `from` is the other end of the link: there, or at one of the peer's URLs, its peer port is to be found.
+    pub(super) async fn hold_lifeline(self: Rc<Self>, hello: Hello, session: u64, from: Option<SocketAddr>) {
         let Some(holder) = self.holder.as_ref().filter(|_| hello.lifeline.len() == secret::NONCE) else { return };
         let urls = self.gatekeeper.borrow().addresses_of(hello.from);
         let urls = if urls.is_empty() { hello.member.peer_urls } else { urls };
-        let mut addresses = Vec::new();
-        for url in urls {
-            addresses.extend(tokio::net::lookup_host(address_of(&url)).await.into_iter().flatten());
-        }
+        // Names are resolved elsewhere: the loop waits for nobody.
+        let looking = async move {
+            let mut addresses = Vec::new();
+            for url in urls {
+                addresses.extend(tokio::net::lookup_host(address_of(&url)).await.into_iter().flatten());
+            }
+            addresses
+        };
+        let Ok(named) = self.door.run(looking).await else { return };
+        let seen = from.into_iter().flat_map(|from| named.iter().map(move |at| SocketAddr::new(from.ip(), at.port())));
+        let mut addresses: Vec<SocketAddr> = seen.collect();
+        addresses.extend(&named);
+        let mut known = BTreeSet::new();
+        addresses.retain(|address| known.insert(*address));
         if self.gatekeeper.borrow().is_session(hello.from, session) {
             holder.hold(session, addresses, hello.lifeline);
         }

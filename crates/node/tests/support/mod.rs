@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of the support")]
 
 pub mod greeting;
+pub mod lifelines;
 
 use bytes::{Buf, Bytes};
 use hustings_core::replica::Policy;
