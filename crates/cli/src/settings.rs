@@ -80,7 +80,10 @@ impl Settings {
 
     fn bad<T>(&self, name: &str, remedy: impl fmt::Display) -> Result<T> {
         let (value, source) = &self.values[name];
-        bail!("{name} = {value:?} (from {source}): {remedy}")
+        match has_password(value) {
+            true => bail!("{name} (from {source}; left out, since a password is in it): {remedy}"),
+            false => bail!("{name} = {value:?} (from {source}): {remedy}"),
+        }
     }
 
     /// Whether somebody gave it, anywhere.
@@ -242,7 +245,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_value_its_source_and_a_remedy() {
-        let rows: [(&[&str], &str); 17] = [
+        let rows: [(&[&str], &str); 19] = [
+            (&["--initial-cluster", "default=http://ann:s@h:1"], "a peer URL of \"default\" names a user"),
+            (&["--initial-advertise-peer-urls", "http://ann:s@h:1"], "left out, since a password is in it"),
             (&["--memory-limit", "1000"], "give at least 16777216"),
             (&["--protocol", "craft"], "there is no protocol `craft`; choose one of: raft"),
             (&["--election-timeout", "100", "--heartbeat-interval", "50"], "below three heartbeat intervals"),

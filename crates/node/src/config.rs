@@ -196,6 +196,8 @@ pub enum StartError {
     )]
     WitnessSnapshot(String),
     /// A thread cannot be started.
-    #[error("cannot start a thread: {0}")]
+    #[error(
+        "cannot start a thread: {0}; a member needs a dozen threads and some fifty descriptors (ulimit -u, ulimit -n)"
+    )]
     Thread(std::io::Error),
 }

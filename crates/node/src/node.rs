@@ -184,6 +184,11 @@ pub fn start<P: Protocol, S: StateMachine>(
     let (door, door_thread, callers) =
         Door::open(listeners, config.tls, config.secret, counters.clone()).map_err(StartError::Thread)?;
     let lifelines = Holder::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+    let clock = {
+        let _entered = runtime.enter();
+        LoopTimer::new().map_err(StartError::Thread)?
+    };
     let run = move || {
         let birth = Birth {
             cluster: Cluster {
@@ -204,8 +209,6 @@ pub fn start<P: Protocol, S: StateMachine>(
             policy: staggered(config.policy, me),
             can,
         };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime without worker threads needs only an epoll descriptor");
         let tasks = tokio::task::LocalSet::new();
         let stopping = tasks.block_on(&runtime, async move {
             let gatekeeper = Gatekeeper::new(hello, recovered.founding, hints, has_secret, binds_identity, positions);
@@ -239,7 +242,7 @@ pub fn start<P: Protocol, S: StateMachine>(
                 disk_stall_after: config.disk_stall_after,
                 compare_states_every: config.compare_states_every,
                 pace: Pace::new(config.timing_mode, config.timing),
-                clock: LoopTimer::new().expect("a loop whose runtime has its descriptors finds one more"),
+                clock,
                 on_fatal: config.on_fatal,
                 on_removed: config.on_removed,
                 tape,

@@ -21,7 +21,7 @@ async fn is_refused(address: SocketAddr, greeting: Greeting, because: &str) {
     let _ = stream.write_all(&framed(&[0x0a, 0x02, 0x08, 0x7f])).await;
     let mut rest = Vec::new();
     let _ = in_time(stream.read_to_end(&mut rest)).await;
-    assert_eq!(rest, [], "nothing follows a refusal");
+    assert_eq!(rest, Vec::<u8>::new(), "nothing follows a refusal");
 }
 
 /// Three nodes that know the secret.

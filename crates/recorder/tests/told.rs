@@ -126,6 +126,22 @@ fn story(lives: &[Recording]) -> Story {
     Story::tell(lives, None).expect("somebody leads")
 }
 
+/// Goal: a firewall that ends connections is not told as a cut network. Method: the successor's link ends while both run, 16 ms after it
+/// heard its leader, and comes up again before it leads.
+#[test]
+fn a_connection_that_was_ended_between_two_that_run_is_told_as_that() {
+    let old = life("n1", 1, vec![(SECOND, becomes(Role::Leader, 1, 0)), (9 * SECOND, Mark::DiskRecovered)]);
+    let notes = vec![
+        (SECOND, Mark::DiskRecovered),
+        (3_000_000, Mark::LinkDown { peer: "n1".into(), why: "its lifeline ended: its process has died".into() }),
+        (3_010_000, Mark::LinkUp { peer: "n1".into() }),
+        (3_016_000, becomes(Role::Leader, 2, 16_000)),
+        (9 * SECOND, Mark::DiskRecovered),
+    ];
+    let told = story(&[old, life("n2", 2, notes)]);
+    assert_eq!(words(&told), ["link-ended"]);
+}
+
 /// Goal: a silence that was over explains nothing. Method: the successor missed its leader for a while, followed it again, and wins when
 /// that one is paused five seconds later.
 #[test]

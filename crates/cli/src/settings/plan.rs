@@ -388,7 +388,11 @@ impl Settings {
                 }
                 all
             });
+        let is_of_peers = name == "initial-advertise-peer-urls";
         for url in &urls {
+            if is_of_peers && url.contains('@') {
+                return self.bad(name, format!("it names a user: {NO_USER}"));
+            }
             let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
             if address.is_none_or(|address| address.rsplit(':').next().is_none_or(|port| port.parse::<u16>().is_err()))
             {
@@ -426,6 +430,9 @@ pub(crate) fn founders_in(text: &str) -> Result<BTreeMap<String, Member>, String
         let founder = founders.entry(name.to_string()).or_default();
         founder.name = name.to_string();
         let url = url.trim_end_matches('/').to_string();
+        if url.contains('@') {
+            return Err(format!("a peer URL of {name:?} names a user: {NO_USER}"));
+        }
         if founder.peer_urls.contains(&url) {
             return Err(format!("{name:?} stands twice with the same URL"));
         }
@@ -441,6 +448,9 @@ pub(crate) fn founders_in(text: &str) -> Result<BTreeMap<String, Member>, String
     }
     Ok(founders)
 }
+
+/// Members know each other by their secret or their certificates, and nothing would ever ask for a name and a password.
+const NO_USER: &str = "peers ask for none; leave out what stands before the @";
 
 /// The shortest retention: a tenth of it is the time between two looks.
 const RETENTION_MIN: Duration = Duration::from_secs(1);

@@ -1,9 +1,10 @@
 //! Causes of the end of a reign: [`of`], and the [`Cause`]s that there are.
 
+mod links;
+
 use super::{Reign, Timeline};
 use crate::mark::Mark;
 use hustings_core::Role;
-use std::collections::BTreeSet;
 
 /// The reason why leadership moved.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,6 +66,13 @@ pub enum Cause {
         /// Time since the leader was last heard, in microseconds.
         silence_micros: u64,
     },
+    /// The leader ran and was heard, and the connection to it ended.
+    LinkEnded {
+        /// Name of the member whose link ended.
+        deaf: String,
+        /// What that member noted of the end.
+        why: String,
+    },
     /// The leader was not heard, and what it noted itself is not here.
     Silent {
         /// Name of the member that did not hear it.
@@ -110,6 +118,7 @@ impl Cause {
             Cause::Paused { .. } => "paused",
             Cause::Starved { .. } => "starved",
             Cause::Cut { .. } => "cut",
+            Cause::LinkEnded { .. } => "link-ended",
             Cause::Silent { .. } => "silent",
             Cause::Removed => "removed",
             Cause::Preferred { .. } => "preferred",
@@ -414,54 +423,6 @@ impl Case<'_, '_> {
         lives.map(|life| self.line.span(life).0).filter(|begun| *begun > self.before.since_micros).min()
     }
 
-    /// The last time before the next one led at which anybody heard the old leader.
-    fn last_sign(&self) -> Option<u64> {
-        let reign = self.before.since_micros..=self.after.since_micros.min(self.begins_again().unwrap_or(u64::MAX));
-        // A member that never had a link to it says how long ago it began.
-        let mut linked = BTreeSet::new();
-        let signs = self.line.seen.iter().filter_map(|seen| match seen.mark {
-            Mark::LinkUp { peer } | Mark::LinkDown { peer, .. } if *peer == self.before.leader => {
-                linked.insert(seen.life);
-                None
-            }
-            Mark::Transition { heard, .. } => {
-                let heard = heard.iter().find(|heard| heard.peer == self.before.leader)?;
-                let at = seen.at.saturating_sub(heard.silence_micros);
-                let is_sign = (heard.is_linked || linked.contains(&seen.life)) && reign.contains(&at);
-                is_sign.then(|| self.no_earlier(seen.life, at))
-            }
-            _ => None,
-        });
-        signs.max()
-    }
-
-    /// The links to the old leader that ended with it: after anybody heard it last and after its own last note, where that is known.
-    /// Of the links of one member the last counts: one that came up again, or of two dials that cross, had ended for something else.
-    fn broken_links(&self, ended: Option<u64>) -> Vec<BrokenLink<'_>> {
-        let again = self.begins_again().unwrap_or(u64::MAX);
-        let next_led = self.after.since_micros;
-        // Clocks of several machines differ, and messages of one moment are not read at once.
-        let last_sign = self.last_sign().map_or(0, |at| at.saturating_sub(MISSED_MICROS));
-        let last_note = ended.map_or(0, |ended| ended.saturating_sub(TOGETHER_MICROS));
-        let from = self.before.since_micros.max(last_sign).max(last_note);
-        let to = next_led.max(ended.unwrap_or(next_led) + TOGETHER_MICROS);
-        let shown = self.line.seen.iter().filter(|seen| (from..=to).contains(&seen.at) && seen.at < again);
-        let mut broken: Vec<BrokenLink<'_>> = Vec::new();
-        for seen in shown {
-            let (Mark::LinkUp { peer } | Mark::LinkDown { peer, .. }) = seen.mark else { continue };
-            if *peer != self.before.leader {
-                continue;
-            }
-            if seen.at <= next_led {
-                broken.retain(|link| self.line.name(link.life) != self.line.name(seen.life));
-            }
-            if let Mark::LinkDown { why, .. } = seen.mark {
-                broken.push(BrokenLink { life: seen.life, why, at: seen.at });
-            }
-        }
-        broken
-    }
-
     /// The old leader's disk as a cause, if it stood still shortly before.
     fn disk(&self, until: u64) -> Option<Cause> {
         let from = until.saturating_sub(CIRCUMSTANCE_MICROS).max(self.before.since_micros);
@@ -586,6 +547,11 @@ impl Case<'_, '_> {
         let deaf = self.after.leader.clone();
         if self.before.life.is_none() {
             return Some(Cause::Silent { deaf, silence_micros });
+        }
+        if silence_micros <= SILENT_MICROS
+            && let Some(why) = self.ended_link()
+        {
+            return Some(Cause::LinkEnded { deaf, why });
         }
         // The old leader's view of the new one when it moved before that one was elected; later it may hear everything
         // again. At the beginning of the silence a member that is cut off has heard everybody a moment ago, too.

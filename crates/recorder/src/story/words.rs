@@ -116,6 +116,9 @@ fn decisive(cause: &Cause, before: &Reign, after: &Reign) -> String {
             ", when {deaf} had heard nothing from {leader} for {}, while its process ran: the network was cut",
             lasting(*silence_micros)
         ),
+        Cause::LinkEnded { deaf, why } => format!(
+            ", when the connection of {deaf} to it ended, though both ran: something between them ends connections ({why})"
+        ),
         Cause::Silent { deaf, silence_micros } => format!(
             ", when {deaf} had heard nothing from it for {}: its process, its machine or the network stood still",
             lasting(*silence_micros)
@@ -148,6 +151,7 @@ fn circumstance(cause: &Cause, before: &Reign) -> String {
         Cause::PowerLost { .. } => format!("The machine of {leader} ended."),
         Cause::Failed { why } => format!("The process of {leader} ended itself: {why}."),
         Cause::Cut { deaf, .. } | Cause::Silent { deaf, .. } => format!("{deaf} did not hear {leader}."),
+        Cause::LinkEnded { deaf, .. } => format!("The connection of {deaf} to {leader} had ended."),
         Cause::Removed => format!("{leader} had been removed from the voters."),
         Cause::Preferred { who } => format!("{who} is preferred."),
         Cause::GaveWay { who } => format!("{leader} handed over to {who}."),
