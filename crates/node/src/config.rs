@@ -13,6 +13,8 @@ use std::time::Duration;
 /// Pause between two comparisons of members' states: rare enough that a large state costs a thousandth of a core.
 const COMPARE_STATES_EVERY: Duration = Duration::from_secs(300);
 
+/// Bytes that an entry of one byte takes in a frame, at most.
+const ENTRY_OVERHEAD_BYTES: usize = 64;
 /// Bytes of a command's frame and record besides the command, and room for what later versions add.
 const FRAME_OVERHEAD_BYTES: usize = 64 << 10;
 
@@ -165,6 +167,12 @@ impl NodeConfig {
     /// The longest command that is taken: such a frame with it, and a batch of the log with that alone, are not too long.
     pub(crate) fn command_bytes_max(&self) -> usize {
         self.frame_bytes_max.min(LOG_BATCH_BYTES_MAX).saturating_sub(FRAME_OVERHEAD_BYTES)
+    }
+
+    /// The limits, with no larger messages of entries than fit into a frame, however small their entries are.
+    pub(crate) fn limits_within_frames(&self) -> Limits {
+        let message_bytes_max = (self.frame_bytes_max / ENTRY_OVERHEAD_BYTES).clamp(1, self.limits.message_bytes_max);
+        Limits { message_bytes_max, ..self.limits }
     }
 }
 

@@ -209,7 +209,7 @@ pub(crate) struct Links<M> {
     arrivals: mpsc::Sender<Arrival<M>>,
     counters: Arc<Counters>,
     door: Arc<Door>,
-    frame_bytes_max: usize,
+    pub(crate) frame_bytes_max: usize,
     sessions: Rc<Cell<u64>>,
     dialled: RefCell<BTreeMap<NodeId, tokio::task::AbortHandle>>,
     /// Moment since which this node dials, or has the link that it dialled.

@@ -180,6 +180,7 @@ pub fn start<P: Protocol, S: StateMachine>(
     let loop_counters = counters.clone();
     let tape = recorder.as_ref().map(Recorder::tape);
     let hints = with_members_of_log(config.hints.clone(), &recovered.durable);
+    let limits = config.limits_within_frames();
     let (has_secret, binds_identity) = (config.secret.is_some(), config.tls.binds_identity);
     let (door, door_thread, callers) =
         Door::open(listeners, config.tls, config.secret, counters.clone()).map_err(StartError::Thread)?;
@@ -196,7 +197,7 @@ pub fn start<P: Protocol, S: StateMachine>(
                 membership: Arc::new(recovered.founding.clone()),
                 timing: config.timing,
                 priority: config.priority,
-                limits: config.limits,
+                limits,
                 defect: None,
             },
             options,

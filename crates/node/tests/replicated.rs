@@ -67,6 +67,15 @@ async fn a_command_that_fits_into_no_frame_is_refused_and_disturbs_nobody() {
         let refused = in_time(member.propose(vec![b'x'; bytes_max + 1].into())).await.map(|applied| applied.lsn);
         assert_eq!(refused, Err(RequestError::TooLarge { bytes: bytes_max + 1, bytes_max }));
     }
+    // Nor do many at once, which wait together at each member, each as long as one may be.
+    let long = move |word: u8| Bytes::from(vec![word; bytes_max]);
+    let proposals = (b'a'..=b'i').map(|word| {
+        let member = members[usize::from(word) % 3].clone();
+        tokio::spawn(async move { member.propose(long(word)).await.map(|applied| applied.lsn) })
+    });
+    for proposal in proposals.collect::<Vec<_>>() {
+        in_time(proposal).await.expect("it ends").expect("it fits");
+    }
     assert_eq!(say(&members[2], "first").await, b"2");
     assert_eq!(members[0].status().term, term, "nobody was deposed");
     for member in members {
