@@ -286,11 +286,11 @@ fn hold(mut woken: UnixStream, orders: &mpsc::Receiver<Order>) {
         let is_missing = lines.values().any(Line::is_missing);
         let held = held.into_iter().map(|line| PollFd::new(line, PollFlags::IN | PollFlags::RDHUP));
         let mut polled: Vec<PollFd<'_>> = std::iter::once(PollFd::new(&woken, PollFlags::IN)).chain(held).collect();
-        match poll(&mut polled, is_missing.then_some(&again)) {
-            Ok(_) => {}
+        let is_time = match poll(&mut polled, is_missing.then_some(&again)) {
+            Ok(happened) => happened == 0,
             Err(Errno::INTR) => continue,
             Err(_) => return good_bye(lines),
-        }
+        };
         let is_woken = !polled[0].revents().is_empty();
         let has_happened: Vec<bool> = polled[1..].iter().map(|line| !line.revents().is_empty()).collect();
         for (session, _) in sessions.into_iter().zip(has_happened).filter(|(_, has_happened)| *has_happened) {
@@ -303,12 +303,17 @@ fn hold(mut woken: UnixStream, orders: &mpsc::Receiver<Order>) {
         for order in orders.try_iter() {
             match order {
                 Order::Hold { session, addresses, token } => {
-                    lines.insert(session, Line { addresses, token, held: None, dials: 0 });
+                    let mut line = Line { addresses, token, held: None, dials: 0 };
+                    line.dial();
+                    lines.insert(session, line);
                 }
                 Order::Release { session } => lines.remove(&session).into_iter().for_each(Line::good_bye),
             }
         }
-        lines.values_mut().filter(|line| line.is_missing()).for_each(Line::dial);
+        if is_time {
+            // Not at once when one has ended: as a rule its peer is gone, and there is an election to be had.
+            lines.values_mut().filter(|line| line.is_missing()).for_each(Line::dial);
+        }
     }
 }
 
