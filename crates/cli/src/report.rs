@@ -269,9 +269,11 @@ fn write(
     let mut archive = Archive::new(seconds);
     archive.add(&format!("{stem}/README.md"), without_passwords(&readme).as_bytes());
     for (name, _, contents) in &parts.0 {
-        let text = without_passwords(&String::from_utf8_lossy(contents));
-        let is_recording = name.ends_with("/recording");
-        archive.add(&format!("{stem}/{name}"), if is_recording { contents } else { text.as_bytes() });
+        let path = format!("{stem}/{name}");
+        match name.ends_with("/recording") {
+            true => archive.add(&path, contents),
+            false => archive.add(&path, without_passwords(&String::from_utf8_lossy(contents)).as_bytes()),
+        }
     }
     let bytes = archive.end();
     let place = path.display().to_string();
