@@ -183,6 +183,20 @@ impl Membership {
         self.voters.union(&self.outgoing).copied()
     }
 
+    /// Whether answers that were counted under `earlier` count under this membership too: the same members vote, each of the same kind and
+    /// with the storage that it was bound to. Names, addresses and learners may differ.
+    pub fn votes_as(&self, earlier: &Membership) -> bool {
+        let is_same = |id: NodeId| match (self.members.get(&id), earlier.members.get(&id)) {
+            (Some(now), Some(then)) => {
+                let is_bound_anew =
+                    then.storage_incarnation.is_some() && then.storage_incarnation != now.storage_incarnation;
+                now.is_witness == then.is_witness && !is_bound_anew
+            }
+            (now, then) => now.is_none() && then.is_none(),
+        };
+        self.voters == earlier.voters && self.outgoing == earlier.outgoing && self.all_voters().all(is_same)
+    }
+
     /// The result of a vote as far as the answers so far decide it.
     pub fn verdict(&self, answer: impl Fn(NodeId) -> Option<bool>) -> Verdict {
         if self.outgoing.is_empty() {

@@ -336,8 +336,8 @@ impl Raft {
 
     // --- Commit knowledge spreads with votes (RV-9). -------------------------------------------------------------
 
-    /// A non-leader whose log has the committed place fast-forwards; a candidate that thereby learns of a change of
-    /// membership steps back, since it asked the wrong voters.
+    /// A non-leader whose log has the committed place fast-forwards; a candidate that thereby learns of other voters
+    /// steps back, since it asked the wrong ones.
     fn learn_commit(&mut self, commit: hustings_core::Lsn, out: &mut Effects<Raft>) {
         let leads = matches!(self.role_state, RoleState::Leader(_));
         if leads || commit.index <= self.node.commit || !self.node.log.has(commit) || self.node.installing.is_some() {
@@ -345,7 +345,8 @@ impl Raft {
         }
         let before = self.node.membership.clone();
         self.apply_through(commit.index, out);
-        if self.node.membership != before && !matches!(self.role_state, RoleState::Follower) {
+        let is_asking = !matches!(self.role_state, RoleState::Follower);
+        if is_asking && !self.node.membership.votes_as(&before) {
             self.become_follower(self.node.promise.term, None, Reason::MembershipPending, out);
         }
     }

@@ -256,6 +256,23 @@ fn leadership_goes_to_a_caught_up_follower_without_a_pre_vote() {
 }
 
 #[test]
+fn a_candidate_steps_back_where_others_vote_and_not_where_a_member_was_described() {
+    // Goal: RV-9. Method: n2 holds a change and not its commit, of which n3's vote tells it, when leadership is handed to it.
+    let described = Change::Describe(NodeId(3), hustings_core::Member { name: "c".into(), ..Default::default() });
+    for (change, leader, expected) in [(MembershipChange::of([described]), Some(2), 3), (add_voter(4), None, 2)] {
+        let mut stage = stage(3);
+        stage.elect(1);
+        stage.lose(|_, to, message| to == 2 && matches!(message, Message::Commit { .. } | Message::Heartbeat { .. }));
+        stage.change(1, change);
+        assert_eq!((stage.commit(2), stage.commit(3)), (1, 2));
+        stage.transfer(1, 2);
+        stage.settle();
+        assert_eq!((stage.commit(2), stage.term(2)), (expected, 2));
+        assert_eq!(stage.leaders().last().copied().filter(|id| *id == 2), leader);
+    }
+}
+
+#[test]
 fn a_lagging_target_is_brought_up_first_and_proposals_wait() {
     // Goal: raft_transfer_slow_then_timeout, first half.
     let mut stage = stage(3);

@@ -460,7 +460,7 @@ impl Zab {
             self.apply_through(commit.index, out);
             if self.is_retired() {
                 self.retire(out);
-            } else if before != self.node.membership {
+            } else if !self.node.membership.votes_as(&before) {
                 self.look_again(out);
             }
         }

@@ -153,6 +153,25 @@ fn zb_3_a_late_joiner_takes_the_round_of_those_who_have_settled() {
 }
 
 #[test]
+fn a_round_stays_where_a_member_was_described_and_not_where_others_vote() {
+    // Goal: RV-9. Method: n2 holds a change and not its commit, of which n3's vote tells it, when n4 has led and dies.
+    let described = Change::Describe(NodeId(3), hustings_core::Member { name: "c".into(), ..Default::default() });
+    for (change, new_rounds) in [(described, 1), (Change::Remove(NodeId(1)), 2)] {
+        let mut theatre = cast(4);
+        theatre.settle();
+        let (round, commit) = (theatre.value(2).round(), theatre.commit(2));
+        theatre.change_quietly(4, &MembershipChange::of([change]));
+        theatre.settle_until(4, |said| matches!(said, Message::Commit { .. }));
+        theatre.lose(|_, to, said| to == 2 && matches!(said, Message::Commit { .. }));
+        theatre.settle();
+        assert_eq!((theatre.commit(2), theatre.commit(3)), (commit, commit + 1));
+        theatre.kill(4);
+        theatre.settle();
+        assert_eq!((theatre.commit(2), theatre.value(2).round() - round), (commit + 1, new_rounds));
+    }
+}
+
+#[test]
 fn zb_4_a_dead_leader_is_not_followed_on_hearsay() {
     // Goal: ZB-4. Method: n3 looks; n1 says that it follows n2, and n2 says nothing, however often n1 repeats itself.
     let mut theatre = started(3, &[(3, Durable::default())]);

@@ -337,11 +337,11 @@ impl Case<'_, '_> {
         let (_, ended) = self.line.span(own);
         let next = self.line.next_life(own);
         let latest = (0..self.line.lives.len()).map(|life| self.line.span(life).1).max().unwrap_or(0);
-        let is_over = next.is_some() || latest > ended + ENDED_AFTER_MICROS;
+        let broken = self.broken_links(Some(ended));
+        let is_over = next.is_some() || latest > ended + ENDED_AFTER_MICROS || self.has_ended_with(&broken, ended);
         if !is_over || ended > self.after.since_micros {
             return None;
         }
-        let broken = self.broken_links(Some(ended));
         let first = broken.iter().map(|link| link.at).min();
         let until = first.unwrap_or(ended).max(ended);
         let boot = |life: usize| &self.line.lives[life].life.boot_id;

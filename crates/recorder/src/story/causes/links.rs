@@ -53,6 +53,14 @@ impl Case<'_, '_> {
         broken
     }
 
+    /// Whether the old leader's last note tells of its end, though nobody noted much after it: the next one's link to it ended while it
+    /// was heard, and later than that note. Who lives notes the end of its links, too.
+    pub(super) fn has_ended_with(&self, broken: &[BrokenLink<'_>], ended: u64) -> bool {
+        let link = broken.iter().find(|link| Some(link.life) == self.after.life && link.at <= self.after.since_micros);
+        let is_heard = self.silence().is_some_and(|(_, silence_micros)| silence_micros <= SILENT_MICROS);
+        is_heard && link.is_some_and(|link| link.at > ended)
+    }
+
     /// What the new leader noted of the end of its link to the old one, if it asked for votes for that: also where the link came up
     /// again before it led.
     pub(super) fn ended_link(&self) -> Option<String> {
