@@ -9,11 +9,9 @@
 //! what is stored, and each step does a bounded part of it ([`crate::Rules::changes_per_command`]). How far it is belongs to the state: all
 //! members forget in the same steps.
 
-use crate::{
-    KvError, View,
-    store::{Key, Revision},
-    version::Version,
-};
+use std::ops::Bound;
+
+use crate::{KvError, View, store::Revision, version::Version};
 
 impl View {
     /// Makes `revision` the oldest readable one.
@@ -45,7 +43,7 @@ impl View {
         let Some(start) = self.cleaning else { return 0 };
         let end = Revision::last(self.compact_revision);
         let walked: Vec<Version> =
-            self.history.range(start..=end).take(changes).map(|(_, version)| version.clone()).collect();
+            self.history.range((Bound::Included(start), Bound::Included(end))).take(changes).cloned().collect();
         for version in &walked {
             self.clean_change(version);
         }
@@ -62,14 +60,14 @@ impl View {
     /// Forgets the version before a change, and the change itself if it is an old tombstone.
     fn clean_change(&mut self, change: &Version) {
         let place = change.revision();
-        let key = Key::new(change.key());
+        let key = change.key();
         let before = (place.sub > 0).then(|| Revision { main: place.main, sub: place.sub - 1 });
         let before = before.unwrap_or(Revision::last(place.main - 1));
-        if let Some(superseded) = self.past_version(&key, before)
+        if let Some(superseded) = self.past_version(key, before)
             && superseded.mod_revision() < self.compact_revision
         {
             let superseded = superseded.revision();
-            self.forget(key.clone(), superseded);
+            self.forget(key, superseded);
         }
         if change.is_tombstone() && place.main < self.compact_revision {
             self.forget(key, place);
@@ -85,13 +83,13 @@ impl View {
         if version.is_tombstone() {
             return false;
         }
-        let key = Key::new(version.key());
-        if self.live_version(version.key()).is_some_and(|live| live.revision() == place) {
+        let key = version.key();
+        if self.live_version(key).is_some_and(|live| live.revision() == place) {
             return true;
         }
         let next_place = Revision { main: place.main, sub: place.sub + 1 };
-        let next = self.past.get_next(&(key.clone(), next_place)).filter(|((found, _), _)| *found == key);
-        let next = next.map(|(_, version)| version).or_else(|| self.live_version(version.key()));
+        let next = self.past.first_from((key, next_place)).filter(|found| found.key() == key);
+        let next = next.or_else(|| self.live_version(key));
         next.is_some_and(|next| next.mod_revision() > self.compact_revision)
     }
 }

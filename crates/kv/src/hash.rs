@@ -4,6 +4,8 @@
 //! and however far the removal of compacted history is on each: history that a complete compaction would have removed is
 //! left out (failure RP-10 is what this finds). The number is ours, not etcd's: members of one cluster compare with each other.
 
+use std::ops::Bound;
+
 use hustings_core::replica::digests::Digest;
 
 use crate::{KvError, View, lease::ttl_duration, store::Revision, users::Users};
@@ -17,9 +19,9 @@ pub(crate) fn digest(view: &View) -> u64 {
         digest.write_number(number as u64);
     }
     digest.write_number(view.clock.as_micros() as u64);
-    for (place, version) in &view.history {
+    for version in view.history.iter() {
         let numbers = version.numbers();
-        for number in [place.main, place.sub, numbers.create_revision, numbers.count, numbers.lease] {
+        for number in [numbers.main, numbers.sub, numbers.create_revision, numbers.count, numbers.lease] {
             digest.write_number(number as u64);
         }
         digest.write(version.key());
@@ -94,14 +96,15 @@ pub fn hash_kv(view: &View, revision: i64) -> Result<KvHash, KvError> {
     }
     let hash_revision = if revision > 0 { revision } else { view.revision };
     let mut hash = 0;
-    for (place, version) in view.history.range(..=Revision::last(hash_revision)) {
+    let until = Bound::Included(Revision::last(hash_revision));
+    for version in view.history.range((Bound::Unbounded, until)) {
         if !view.is_retained(version) {
             continue;
         }
         let told = version.numbers();
         let numbers = [
-            place.main,
-            place.sub,
+            told.main,
+            told.sub,
             told.create_revision,
             told.count,
             told.lease,

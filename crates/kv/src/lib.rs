@@ -25,6 +25,10 @@ mod version;
 
 mod store;
 
+mod order;
+
+mod tree;
+
 pub mod range;
 
 pub mod rules;

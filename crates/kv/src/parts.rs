@@ -19,7 +19,7 @@ impl View {
     /// main revision, which is the version's `mod_revision`.
     pub fn retained(&self) -> impl Iterator<Item = (i64, KeyValue)> {
         let is_retained = |version: &&Version| !self.is_cleaning() || self.is_retained(version);
-        self.history.values().filter(is_retained).map(|version| (version.revision().sub, version.kv()))
+        self.history.iter().filter(is_retained).map(|version| (version.revision().sub, version.kv()))
     }
 
     /// All leases with their times to live in seconds, those included that are due and not ended yet.

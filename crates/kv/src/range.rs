@@ -4,8 +4,8 @@
 //! filters and orders look at the whole range before the limit cuts, but an order target without an order sorts after the
 //! cut; `more` is about the cut alone; `count_only` answers no `more`.
 //!
-//! A single key is one search. A limited range copies no more than its answer, though it counts to the end of the range
-//! (the whole keyspace is counted in O(1)). An older revision costs one search per key of the range.
+//! A single key is one search. A limited range copies and visits no more than its answer: what is left of it is counted by two
+//! searches. An older revision costs one search per key of the range.
 //!
 //! Read next: [`crate::txn`], ranges inside transactions.
 
@@ -13,11 +13,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use crate::{
-    KvError, Range, RangeResponse, SortOrder, SortTarget, View,
-    store::{Key, Revision},
-    version::Version,
-};
+use crate::{KvError, Range, RangeResponse, SortOrder, SortTarget, View, store::Revision, version::Version};
 
 /// A key, or the keys from one on up to another, in etcd's notation.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -60,10 +56,6 @@ impl KeyRange {
 
     fn is_open(&self) -> bool {
         self.end == b"\0"[..]
-    }
-
-    fn is_everything(&self) -> bool {
-        self.is_open() && self.key[..] <= b"\0"[..]
     }
 
     /// The bounds of a range of keys; `None` when it is empty. Not for a single key.
@@ -124,7 +116,7 @@ impl View {
         self.range_at(range, self.revision)
     }
 
-    /// Whether answering a read looks at no more keys than this. Costs no more than so many visits.
+    /// Whether answering a read looks at no more keys than this. Visits none.
     pub fn is_small(&self, range: &Range, keys: usize) -> bool {
         if range.range_end.is_empty() || self.history.len() <= keys {
             return true;
@@ -134,8 +126,8 @@ impl View {
             return false;
         }
         let is_present = range.revision <= 0 || range.revision >= self.revision;
-        let bounds = KeyRange::new(range.key.clone(), range.range_end.clone());
-        is_present && self.live_versions(&bounds).nth(keys).is_none()
+        let keys_between = KeyRange::new(range.key.clone(), range.range_end.clone());
+        is_present && keys_between.bounds().is_none_or(|bounds| self.live.count(bounds) <= keys)
     }
 
     /// Whether a read of one key asks the disk for its value.
@@ -210,8 +202,7 @@ impl View {
     pub(crate) fn live_versions<'v>(&'v self, keys: &'v KeyRange) -> impl Iterator<Item = &'v Version> {
         let single = keys.is_single().then(|| self.live.get(keys.key())).flatten();
         let bounds = if keys.is_single() { None } else { keys.bounds() };
-        let several = bounds.into_iter().flat_map(|bounds| self.live.range::<_, [u8]>(bounds));
-        single.into_iter().chain(several.map(|(_, version)| version))
+        single.into_iter().chain(bounds.into_iter().flat_map(|bounds| self.live.range(bounds)))
     }
 
     /// The versions of a range at a revision, at most `wanted` of them, and the count of all.
@@ -223,36 +214,28 @@ impl View {
                 found.versions.push(version);
             }
             found.count += 1;
-            found.versions.len() < wanted
         };
         if keys.is_single() {
             let version = match revision >= present {
                 true => self.live_version(keys.key()),
-                false => self.version_at(&Key::new(keys.key()), revision),
+                false => self.version_at(keys.key(), revision),
             };
             version.map(&mut take);
         } else if let Some(bounds) = keys.bounds() {
             if revision < present {
-                self.visit_at(bounds, revision, |version| {
-                    take(version);
-                });
+                self.visit_at(bounds, revision, take);
             } else {
-                for (_, version) in self.live.range::<_, [u8]>(bounds) {
-                    if !take(version) && keys.is_everything() {
-                        break;
-                    }
-                }
-                if keys.is_everything() {
-                    found.count = self.live.len();
-                }
+                let between = self.live.range(bounds);
+                found.count = between.len();
+                found.versions.extend(between.take(wanted));
             }
         }
         found
     }
 
     /// The version of a key that existed at a revision.
-    fn version_at(&self, key: &Key, revision: i64) -> Option<&Version> {
-        if let Some(version) = self.live.get(key.as_slice())
+    fn version_at(&self, key: &[u8], revision: i64) -> Option<&Version> {
+        if let Some(version) = self.live.get(key)
             && version.mod_revision() <= revision
         {
             return Some(version);
@@ -266,13 +249,13 @@ impl View {
         // Keys that exist now and keys that only have a past are two sorted lists: merge them.
         let (start, end) = bounds;
         let (Bound::Included(start) | Bound::Excluded(start)) = start else { return };
-        let is_in = |key: &Key| match end {
-            Bound::Excluded(end) => key.as_slice() < end,
+        let is_in = |key: &&[u8]| match end {
+            Bound::Excluded(end) => *key < end,
             _ => true,
         };
-        let mut living = self.live.range::<_, [u8]>(bounds).map(|(key, _)| key).peekable();
-        let seek = |from: (Key, Revision)| self.past.get_next(&from).map(|((key, _), _)| key).filter(|key| is_in(key));
-        let mut gone = seek((Key::new(start), Revision::first(i64::MIN)));
+        let mut living = self.live.range(bounds).map(Version::key).peekable();
+        let seek = |key: &[u8], at: Revision| self.past.first_from((key, at)).map(Version::key).filter(is_in);
+        let mut gone = seek(start, Revision::first(i64::MIN));
         loop {
             let key = match (living.peek(), gone) {
                 (None, None) => return,
@@ -284,7 +267,7 @@ impl View {
                 visit(version);
             }
             if gone == Some(key) {
-                gone = seek((key.clone(), Revision::last(i64::MAX)));
+                gone = seek(key, Revision::last(i64::MAX));
             }
             if living.peek() == Some(&key) {
                 living.next();

@@ -142,11 +142,11 @@ impl Restored {
     /// Takes keys from leases that do not exist; answers how many.
     pub(crate) fn detach_orphans(&mut self) -> usize {
         let is_orphan = |version: &&Version| version.lease() != 0 && !self.view.leases.contains_key(&version.lease());
-        let orphans: Vec<Version> = self.view.live.values().filter(is_orphan).cloned().collect();
+        let orphans: Vec<Version> = self.view.live.iter().filter(is_orphan).cloned().collect();
         for orphan in &orphans {
             let version = orphan.with_numbers(Numbers { lease: 0, ..orphan.numbers() });
-            self.view.live.insert(Key::new(orphan.key()), version.clone());
-            self.view.history.insert(version.revision(), version);
+            self.view.live.insert(version.clone());
+            self.view.history.insert(version);
         }
         orphans.len()
     }
@@ -159,7 +159,7 @@ impl Restored {
         let is_complete = |users: &UsersRecord| users.is_complete(&self.view.users);
         check(self.users.as_ref().is_none_or(is_complete), "users or roles are missing")?;
         let with_lease = |version: &&Version| version.lease() != 0;
-        let attached: Vec<_> = self.view.live.values().filter(with_lease).cloned().collect();
+        let attached: Vec<_> = self.view.live.iter().filter(with_lease).cloned().collect();
         for version in attached {
             check(self.view.leases.contains_key(&version.lease()), "a key attached to a lease that does not exist")?;
             self.view.attached.insert((version.lease(), Key::new(version.key())));

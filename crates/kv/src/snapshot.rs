@@ -153,7 +153,7 @@ pub(crate) fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) -> Places {
         },
         sink,
     );
-    for (_, version) in &view.history {
+    for version in view.history.iter() {
         let KeyValue { key, value, create_revision, mod_revision, version: count, lease } = version.kv();
         let sub = version.revision().sub;
         let numbers = VersionRecord { create_revision, mod_revision, sub, version: count, lease, ..Default::default() };

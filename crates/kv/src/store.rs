@@ -6,7 +6,7 @@
 //!   history   revision       → every version and tombstone              watches, compaction, hashes, snapshots
 //! ```
 //!
-//! `live` and `past` are disjoint, and together they are `history`. All are persistent trees: a [`View`] is the struct
+//! `live` and `past` are disjoint, and together they are `history`. All are persistent trees ([`crate::tree`]): a [`View`] is the struct
 //! itself, cloned, which copies a handful of roots; while a view lives, a write copies the few tree nodes on its path.
 //! Three orders cost three insertions for an overwrite, and buy that nothing ever scans: a read of the present walks past no
 //! tombstones, a tailing watch reads only what it delivers, a compaction visits only what changed since the last one.
@@ -25,7 +25,9 @@ use imbl::{OrdMap, OrdSet};
 use crate::{
     Alarm, Rules,
     lease::Lease,
+    order::{ByKey, ByKeyAndRevision, ByRevision},
     range::KeyRange,
+    tree::Tree,
     users::Users,
     version::{Numbers, Version},
 };
@@ -142,9 +144,9 @@ pub struct View {
     pub(crate) compact_revision: i64,
     /// Place at which the removal of compacted history goes on; `None` when it is complete.
     pub(crate) cleaning: Option<Revision>,
-    pub(crate) live: OrdMap<Key, Version>,
-    pub(crate) past: OrdMap<(Key, Revision), Version>,
-    pub(crate) history: OrdMap<Revision, Version>,
+    pub(crate) live: Tree<ByKey>,
+    pub(crate) past: Tree<ByKeyAndRevision>,
+    pub(crate) history: Tree<ByRevision>,
     pub(crate) leases: OrdMap<i64, Lease>,
     /// (lease, key) for each existing key with a lease.
     pub(crate) attached: OrdSet<(i64, Key)>,
@@ -164,9 +166,9 @@ impl View {
             revision: 1,
             compact_revision: -1,
             cleaning: None,
-            live: OrdMap::new(),
-            past: OrdMap::new(),
-            history: OrdMap::new(),
+            live: Tree::new(),
+            past: Tree::new(),
+            history: Tree::new(),
             leases: OrdMap::new(),
             attached: OrdSet::new(),
             alarms: OrdSet::new(),
@@ -212,27 +214,26 @@ impl View {
     }
 
     /// The newest version or tombstone of a key at or before a place in its past; not looking at the live one.
-    pub(crate) fn past_version(&self, key: &Key, at: Revision) -> Option<&Version> {
-        let ((found, _), version) = self.past.get_prev(&(key.clone(), at))?;
-        (found == key).then_some(version)
+    pub(crate) fn past_version(&self, key: &[u8], at: Revision) -> Option<&Version> {
+        self.past.last_until((key, at)).filter(|found| found.key() == key)
     }
 
     /// Adds what a change wrote to the history.
     fn record(&mut self, version: &Version) {
         self.size_bytes += charge(version);
-        let replaced = self.history.insert(version.revision(), version.clone());
+        let replaced = self.history.insert(version.clone());
         assert!(replaced.is_none(), "a revision is used once");
     }
 
     /// Moves a version that is no longer the newest, or a tombstone, into the past.
-    pub(crate) fn bury(&mut self, key: Key, version: Version) {
-        self.past.insert((key, version.revision()), version);
+    pub(crate) fn bury(&mut self, version: Version) {
+        self.past.insert(version);
     }
 
     /// Removes a version from past and history, for good.
-    pub(crate) fn forget(&mut self, key: Key, revision: Revision) {
-        if let Some(version) = self.past.remove(&(key, revision)) {
-            self.history.remove(&revision);
+    pub(crate) fn forget(&mut self, key: &[u8], revision: Revision) {
+        if let Some(version) = self.past.remove((key, revision)) {
+            self.history.remove(revision);
             self.size_bytes -= charge(&version);
         }
     }
@@ -240,16 +241,16 @@ impl View {
     /// Takes over a version read from a snapshot; versions come in the order of their revisions.
     pub(crate) fn restore(&mut self, version: Version) {
         self.record(&version);
-        let key = Key::new(version.key());
         let superseded = match version.is_tombstone() {
             true => {
-                self.bury(key.clone(), version);
-                self.live.remove(&key)
+                let superseded = self.live.remove(version.key());
+                self.bury(version);
+                superseded
             }
-            false => self.live.insert(key.clone(), version),
+            false => self.live.insert(version),
         };
         if let Some(superseded) = superseded {
-            self.bury(key, superseded);
+            self.bury(superseded);
         }
     }
 }
@@ -295,7 +296,6 @@ impl<'v> Writer<'v> {
     }
 
     fn write(&mut self, key: &[u8], lease: i64, version: impl FnOnce(Numbers) -> Version) -> Option<Version> {
-        let tree_key = Key::new(key);
         let Revision { main, sub } = self.next;
         let new = Numbers { main, sub, create_revision: main, count: 1, lease };
         // One search for both: what is there, and the place where its successor goes.
@@ -308,7 +308,7 @@ impl<'v> Writer<'v> {
             }
             None => {
                 let written = version(new);
-                self.view.live.insert(tree_key.clone(), written.clone());
+                self.view.live.insert(written.clone());
                 (written, None)
             }
         };
@@ -316,11 +316,11 @@ impl<'v> Writer<'v> {
         self.next.sub += 1;
         let old_lease = superseded.as_ref().map_or(0, |old| old.lease());
         if old_lease != lease {
-            self.detach(old_lease, &tree_key);
-            self.attach(lease, &tree_key);
+            self.detach(old_lease, key);
+            self.attach(lease, key);
         }
         if let Some(superseded) = &superseded {
-            self.view.bury(tree_key, superseded.clone());
+            self.view.bury(superseded.clone());
         }
         superseded
     }
@@ -331,7 +331,7 @@ impl<'v> Writer<'v> {
         if range.is_single() {
             deleted.extend(self.view.live.get(range.key()).cloned());
         } else if let Some(bounds) = range.bounds() {
-            deleted.extend(self.view.live.range::<_, [u8]>(bounds).map(|(_, version)| version.clone()));
+            deleted.extend(self.view.live.range(bounds).cloned());
         }
         for version in &deleted {
             self.delete(version);
@@ -340,27 +340,26 @@ impl<'v> Writer<'v> {
     }
 
     fn delete(&mut self, version: &Version) {
-        let key = Key::new(version.key());
         let Revision { main, sub } = self.next;
         let numbers = Numbers { main, sub, create_revision: 0, count: 0, lease: 0 };
         let tombstone = Version::new(version.key(), b"", numbers);
         self.view.record(&tombstone);
         self.next.sub += 1;
-        self.view.live.remove(&key);
-        self.view.bury(key.clone(), version.clone());
-        self.view.bury(key.clone(), tombstone);
-        self.detach(version.lease(), &key);
+        self.view.live.remove(version.key());
+        self.view.bury(version.clone());
+        self.view.bury(tombstone);
+        self.detach(version.lease(), version.key());
     }
 
-    fn attach(&mut self, lease: i64, key: &Key) {
+    fn attach(&mut self, lease: i64, key: &[u8]) {
         if lease != 0 {
-            self.view.attached.insert((lease, key.clone()));
+            self.view.attached.insert((lease, Key::new(key)));
         }
     }
 
-    fn detach(&mut self, lease: i64, key: &Key) {
+    fn detach(&mut self, lease: i64, key: &[u8]) {
         if lease != 0 {
-            self.view.attached.remove(&(lease, key.clone()));
+            self.view.attached.remove(&(lease, Key::new(key)));
         }
     }
 }

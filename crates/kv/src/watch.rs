@@ -13,12 +13,7 @@
 
 use std::ops::Bound;
 
-use crate::{
-    KeyValue, View,
-    range::KeyRange,
-    store::{Key, Revision},
-    version::Version,
-};
+use crate::{KeyValue, View, range::KeyRange, store::Revision, version::Version};
 
 /// Changes of history that a call looks through, per event asked for, before it answers with what it has.
 const EXAMINED_PER_EVENT: usize = 16;
@@ -184,7 +179,7 @@ impl View {
 
     /// Whether [`View::prev_kv`] of an event asks the disk.
     pub fn asks_disk_before(&self, key: &[u8], revision: i64) -> bool {
-        self.past_version(&Key::new(key), Revision::last(revision - 1)).is_some_and(Version::is_on_file)
+        self.past_version(key, Revision::last(revision - 1)).is_some_and(Version::is_on_file)
     }
 
     /// The key as it was before an event; `None` when it did not exist, or when that is compacted. A key that is deleted and
@@ -197,7 +192,7 @@ impl View {
         if before < self.compact_revision {
             return None;
         }
-        let version = self.past_version(&Key::new(&event.kv.key), Revision::last(before))?;
+        let version = self.past_version(&event.kv.key, Revision::last(before))?;
         (!version.is_tombstone()).then(|| version.kv())
     }
 
@@ -206,13 +201,14 @@ impl View {
         let mut versions = Vec::new();
         let mut bytes = 0;
         let mut last_main = from;
-        let history = self.history.range(Revision::first(from)..);
-        for (examined, (revision, version)) in history.enumerate() {
-            let may_stop = revision.main != last_main;
+        let history = self.history.range((Bound::Included(Revision::first(from)), Bound::Unbounded));
+        for (examined, version) in history.enumerate() {
+            let main = version.mod_revision();
+            let may_stop = main != last_main;
             if may_stop && (portion.is_full(versions.len(), bytes) || examined >= examined_max) {
-                return UnreadEvents { versions, next_revision: revision.main };
+                return UnreadEvents { versions, next_revision: main };
             }
-            last_main = revision.main;
+            last_main = main;
             if keys.contains(version.key()) {
                 bytes += version.contents_length();
                 versions.push(version.clone());
@@ -222,15 +218,13 @@ impl View {
     }
 
     fn events_of_key(&self, from: i64, key: &[u8], portion: Portion) -> UnreadEvents {
-        let tree_key = Key::new(key);
-        let start = Bound::Included((tree_key.clone(), Revision::first(from)));
-        let end = Bound::Included((tree_key, Revision::last(i64::MAX)));
-        let past = self.past.range((start, end)).map(|(_, version)| version);
+        let start = Bound::Included((key, Revision::first(from)));
+        let end = Bound::Included((key, Revision::last(i64::MAX)));
+        let past = self.past.range((start, end));
         let live = self.live_version(key).filter(|version| version.mod_revision() >= from);
         let mut versions: Vec<Version> = Vec::new();
         let mut bytes = 0;
         for version in past.chain(live) {
-            let version: &Version = version;
             let revision = version.mod_revision();
             let is_new = versions.last().is_some_and(|version| version.mod_revision() != revision);
             if portion.is_full(versions.len(), bytes) && is_new {
