@@ -25,6 +25,15 @@ pub(crate) trait Order {
 
     /// Compares a place that was kept with this one.
     fn compare_mark(mark: &Self::Mark, place: Self::Place<'_>) -> Ordering;
+
+    /// How much the places of two versions have in common, and all places between them.
+    fn common(version: &Version, other: &Version) -> u32;
+
+    /// Whether a place has so much in common with that of a version.
+    fn is_alike(version: &Version, place: Self::Place<'_>, common: u32) -> bool;
+
+    /// The head of a place, behind so much that it has in common with others: the lower place has no higher head.
+    fn head(place: Self::Place<'_>, common: u32) -> u32;
 }
 
 /// By key alone: one version of each.
@@ -48,6 +57,25 @@ impl Order for ByKey {
 
     fn compare_mark(mark: &Key, place: &[u8]) -> Ordering {
         mark.as_slice().cmp(place)
+    }
+
+    fn common(version: &Version, other: &Version) -> u32 {
+        let equal = version.key().iter().zip(other.key()).take_while(|(byte, other)| byte == other);
+        u32::try_from(equal.count()).expect("a request is far smaller than 4 GiB")
+    }
+
+    fn is_alike(version: &Version, place: &[u8], common: u32) -> bool {
+        let common = common as usize;
+        place.len() >= common && place[..common] == version.key()[..common]
+    }
+
+    fn head(place: &[u8], common: u32) -> u32 {
+        let rest = place.get(common as usize..).unwrap_or_default();
+        // What is shorter comes first, or is equal here.
+        let mut head = [0; 4];
+        let length = rest.len().min(head.len());
+        head[..length].copy_from_slice(&rest[..length]);
+        u32::from_be_bytes(head)
     }
 }
 
@@ -74,6 +102,26 @@ impl Order for ByRevision {
     fn compare_mark(mark: &Revision, place: Revision) -> Ordering {
         mark.cmp(&place)
     }
+
+    /// 1 where the upper half of the main revision is the same.
+    fn common(version: &Version, other: &Version) -> u32 {
+        u32::from(halves(version.mod_revision()).0 == halves(other.mod_revision()).0)
+    }
+
+    fn is_alike(version: &Version, place: Revision, common: u32) -> bool {
+        common == 0 || halves(version.mod_revision()).0 == halves(place.main).0
+    }
+
+    fn head(place: Revision, common: u32) -> u32 {
+        let (upper, lower) = halves(place.main);
+        if common == 0 { upper } else { lower }
+    }
+}
+
+/// A number in two parts that are compared one after the other.
+fn halves(number: i64) -> (u32, u32) {
+    let in_order = number.cast_unsigned() ^ (1 << 63);
+    ((in_order >> 32) as u32, in_order as u32)
 }
 
 /// By key, and by revision among those of one key.
@@ -97,5 +145,17 @@ impl Order for ByKeyAndRevision {
 
     fn compare_mark((marked, at): &(Key, Revision), (key, revision): (&[u8], Revision)) -> Ordering {
         ByKey::compare_mark(marked, key).then_with(|| at.cmp(&revision))
+    }
+
+    fn common(version: &Version, other: &Version) -> u32 {
+        ByKey::common(version, other)
+    }
+
+    fn is_alike(version: &Version, (key, _): (&[u8], Revision), common: u32) -> bool {
+        ByKey::is_alike(version, key, common)
+    }
+
+    fn head((key, _): (&[u8], Revision), common: u32) -> u32 {
+        ByKey::head(key, common)
     }
 }

@@ -1,19 +1,19 @@
 //! A persistent tree of versions, in an [`Order`].
 //!
 //! ```text
-//!   inner node   lowest place, number of versions, node │ … up to 12
-//!   leaf         version │ … up to 18                              a pointer each: its place is read from the version
+//!   inner node   lowest place, number of versions, node │ … up to 13
+//!   leaf         head, version │ … up to 19         a pointer, and four bytes of the place, which is read from the version
 //! ```
 //!
 //! A clone copies a root, and the changes of one copy are not seen by the other: a change copies the nodes on its way that somebody
-//! else holds. Leaves hold pointers alone, since a store has millions of versions in three orders: a key that stood beside each pointer,
-//! in nodes that were half full where keys came in their order, cost 150 bytes a version, and this costs 25 (decision record 42). Each
-//! entry of an inner node knows how many versions are below it, so that a count of a range of any length looks at two paths.
+//! else holds. Leaves hold no keys, since a store has millions of versions in three orders: keys beside the pointers, in nodes that were
+//! half full where keys came in their order, cost 150 bytes a version, and this costs 30 (decision record 42). Each entry of an inner node knows how many versions are below it, so that a count of a range of any length looks at two paths.
 //!
 //! A leaf that is full splits where it grows in a row, and else in the middle: keys that are written in their order fill their leaves.
 //!
 //! It deliberately knows nothing of revisions or keys: those are in [`crate::order`].
 
+mod leaf;
 mod node;
 
 use std::ops::Bound;
@@ -62,8 +62,6 @@ impl<O: Order> Tree<O> {
 
     /// Takes the version at a place out.
     pub(crate) fn remove(&mut self, place: O::Place<'_>) -> Option<Version> {
-        // Nothing is copied for what is not there.
-        self.get(place)?;
         let removed = self.root.remove(place)?;
         self.root.shrink();
         self.length -= 1;
@@ -72,13 +70,12 @@ impl<O: Order> Tree<O> {
 
     /// The last version at or before a place.
     pub(crate) fn last_until(&self, place: O::Place<'_>) -> Option<&Version> {
-        let before = self.root.rank(place, true);
-        before.checked_sub(1).and_then(|at| self.root.nth(at))
+        self.root.last_until(place)
     }
 
     /// The first version at or behind a place.
     pub(crate) fn first_from(&self, place: O::Place<'_>) -> Option<&Version> {
-        self.root.nth(self.root.rank(place, false))
+        self.root.first_from(place)
     }
 
     /// Number of versions between two bounds.
@@ -316,9 +313,9 @@ mod tests {
         let room = |keys: &mut dyn Iterator<Item = u16>| {
             let mut tree = Tree::<ByKey>::new();
             let count = (1..).zip(keys).map(|(count, key)| tree.insert(version(key, count))).count();
-            tree.root.leaves() * node::LEAF_VERSIONS - count
+            tree.root.leaves() * leaf::LEAF_VERSIONS - count
         };
-        let least = node::LEAF_VERSIONS;
+        let least = leaf::LEAF_VERSIONS;
         assert!(room(&mut (0..10_000)) < least);
         assert!(room(&mut (0..10_000).rev()) < least);
         assert!(room(&mut (0..5_000).flat_map(|key| [key, 5_000 + key])) < 4 * least);

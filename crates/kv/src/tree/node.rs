@@ -1,14 +1,13 @@
-//! The nodes of a [`Tree`](super::Tree): search, insertion, removal.
+//! The nodes of a [`Tree`](super::Tree): search, insertion, removal; what happens inside a leaf is in [`super::leaf`].
 
 use std::cmp::Ordering;
 
 use arrayvec::ArrayVec;
 use triomphe::Arc;
 
+use super::leaf::Leaf;
 use crate::{order::Order, version::Version};
 
-/// So many pointers, their number and a count of holders take 160 bytes.
-pub(super) const LEAF_VERSIONS: usize = 18;
 /// So many entries with a key each take 744 bytes, of 768.
 const INNER_ENTRIES: usize = 13;
 /// Who has fewer joins a neighbour that has room for both.
@@ -16,13 +15,9 @@ const FEW: usize = 4;
 
 /// A leaf or an inner node, shared until it changes.
 pub(super) enum Node<O: Order> {
-    Leaf(Arc<Leaf>),
+    Leaf(Arc<Leaf<O>>),
     Inner(Arc<Inner<O>>),
 }
-
-/// Versions in their order.
-#[derive(Clone)]
-pub(super) struct Leaf(ArrayVec<Version, LEAF_VERSIONS>);
 
 /// Nodes in their order; at least one.
 pub(super) struct Inner<O: Order>(ArrayVec<Entry<O>, INNER_ENTRIES>);
@@ -31,9 +26,9 @@ pub(super) struct Inner<O: Order>(ArrayVec<Entry<O>, INNER_ENTRIES>);
 pub(super) struct Entry<O: Order> {
     /// No version below stands before it, and none of the entries before this one at or behind it. That of the first entry of a node says
     /// nothing: what stands before all others is put there.
-    lowest: O::Mark,
+    pub(super) lowest: O::Mark,
     /// Number of versions below.
-    length: usize,
+    pub(super) length: usize,
     pub(super) node: Node<O>,
 }
 
@@ -48,7 +43,7 @@ pub(super) enum Inserted<O: Order> {
 
 impl<O: Order> Node<O> {
     pub(super) fn empty() -> Node<O> {
-        Node::Leaf(Arc::new(Leaf(ArrayVec::new())))
+        Node::Leaf(Arc::new(Leaf::new(ArrayVec::new())))
     }
 
     pub(super) fn is_same(&self, other: &Node<O>) -> bool {
@@ -62,7 +57,7 @@ impl<O: Order> Node<O> {
     /// Number of versions or entries directly in it.
     fn width(&self) -> usize {
         match self {
-            Node::Leaf(leaf) => leaf.0.len(),
+            Node::Leaf(leaf) => leaf.versions().len(),
             Node::Inner(inner) => inner.0.len(),
         }
     }
@@ -70,7 +65,7 @@ impl<O: Order> Node<O> {
     /// Number of versions in it and below.
     fn length(&self) -> usize {
         match self {
-            Node::Leaf(leaf) => leaf.0.len(),
+            Node::Leaf(leaf) => leaf.versions().len(),
             Node::Inner(inner) => inner.0.iter().map(|entry| entry.length).sum(),
         }
     }
@@ -81,7 +76,7 @@ impl<O: Order> Node<O> {
         let mut node = self;
         loop {
             match node {
-                Node::Leaf(leaf) => return leaf.find::<O>(place).ok().map(|at| &leaf.0[at]),
+                Node::Leaf(leaf) => return leaf.find(place).ok().map(|at| &leaf.versions()[at]),
                 Node::Inner(inner) => node = &inner.0[inner.entry_at(place)].node,
             }
         }
@@ -92,8 +87,8 @@ impl<O: Order> Node<O> {
         loop {
             match node {
                 Node::Leaf(leaf) => {
-                    let at = leaf.find::<O>(place).ok()?;
-                    return Some(&mut Arc::make_mut(leaf).0[at]);
+                    let at = leaf.find(place).ok()?;
+                    return Some(Arc::make_mut(leaf).version_mut(at));
                 }
                 Node::Inner(inner) => {
                     let at = inner.entry_at(place);
@@ -110,7 +105,7 @@ impl<O: Order> Node<O> {
             match node {
                 Node::Leaf(leaf) => {
                     return before
-                        + match leaf.find::<O>(place) {
+                        + match leaf.find(place) {
                             Ok(at) => at + usize::from(is_included),
                             Err(at) => at,
                         };
@@ -124,17 +119,62 @@ impl<O: Order> Node<O> {
         }
     }
 
-    /// The version that so many stand before.
-    pub(super) fn nth(&self, mut before: usize) -> Option<&Version> {
+    /// The last version at or before a place.
+    pub(super) fn last_until(&self, place: O::Place<'_>) -> Option<&Version> {
+        let (mut node, mut before) = (self, None);
+        loop {
+            match node {
+                Node::Leaf(leaf) => {
+                    let at = match leaf.find(place) {
+                        Ok(at) => return leaf.versions().get(at),
+                        Err(at) => at,
+                    };
+                    let here = at.checked_sub(1).and_then(|at| leaf.versions().get(at));
+                    return here.or_else(|| before.and_then(Node::last));
+                }
+                Node::Inner(inner) => {
+                    let at = inner.entry_at(place);
+                    before = at.checked_sub(1).map(|at| &inner.0[at].node).or(before);
+                    node = &inner.0[at].node;
+                }
+            }
+        }
+    }
+
+    /// The first version at or behind a place.
+    pub(super) fn first_from(&self, place: O::Place<'_>) -> Option<&Version> {
+        let (mut node, mut behind) = (self, None);
+        loop {
+            match node {
+                Node::Leaf(leaf) => {
+                    let (Ok(at) | Err(at)) = leaf.find(place);
+                    return leaf.versions().get(at).or_else(|| behind.and_then(Node::first));
+                }
+                Node::Inner(inner) => {
+                    let at = inner.entry_at(place);
+                    behind = inner.0.get(at + 1).map(|entry| &entry.node).or(behind);
+                    node = &inner.0[at].node;
+                }
+            }
+        }
+    }
+
+    fn first(&self) -> Option<&Version> {
         let mut node = self;
         loop {
             match node {
-                Node::Leaf(leaf) => return leaf.0.get(before),
-                Node::Inner(inner) => {
-                    let at;
-                    (at, before) = inner.entry_of(before);
-                    node = &inner.0[at].node;
-                }
+                Node::Leaf(leaf) => return leaf.versions().first(),
+                Node::Inner(inner) => node = &inner.0.first()?.node,
+            }
+        }
+    }
+
+    fn last(&self) -> Option<&Version> {
+        let mut node = self;
+        loop {
+            match node {
+                Node::Leaf(leaf) => return leaf.versions().last(),
+                Node::Inner(inner) => node = &inner.0.last()?.node,
             }
         }
     }
@@ -159,8 +199,8 @@ impl<O: Order> Node<O> {
     pub(super) fn remove(&mut self, place: O::Place<'_>) -> Option<Version> {
         match self {
             Node::Leaf(leaf) => {
-                let at = leaf.find::<O>(place).ok()?;
-                Some(Arc::make_mut(leaf).0.remove(at))
+                let at = leaf.find(place).ok()?;
+                Some(Arc::make_mut(leaf).remove(at))
             }
             Node::Inner(inner) => Arc::make_mut(inner).remove(place),
         }
@@ -181,7 +221,7 @@ impl<O: Order> Node<O> {
     fn join(&mut self, behind: Entry<O>) {
         match (self, behind.node) {
             (Node::Leaf(leaf), Node::Leaf(mut other)) => {
-                Arc::make_mut(leaf).0.extend(Arc::make_mut(&mut other).0.drain(..));
+                Arc::make_mut(leaf).join(Arc::make_mut(&mut other));
             }
             (Node::Inner(inner), Node::Inner(mut other)) => {
                 let other = Arc::make_mut(&mut other);
@@ -190,59 +230,6 @@ impl<O: Order> Node<O> {
                 Arc::make_mut(inner).0.extend(other.0.drain(..));
             }
             _ => unreachable!("all leaves are equally deep"),
-        }
-    }
-}
-
-impl Leaf {
-    pub(super) fn versions(&self) -> &[Version] {
-        &self.0
-    }
-
-    /// Index of the version at a place, or the one that it would have.
-    fn find<O: Order>(&self, place: O::Place<'_>) -> Result<usize, usize> {
-        self.0.binary_search_by(|version| O::compare(version, place))
-    }
-
-    fn insert<O: Order>(&mut self, version: Version) -> Inserted<O> {
-        let at = match self.find::<O>(O::place(&version)) {
-            Ok(at) => return Inserted::Replaced(std::mem::replace(&mut self.0[at], version)),
-            Err(at) => at,
-        };
-        if !self.0.is_full() {
-            self.0.insert(at, version);
-            return Inserted::Added;
-        }
-        let (kept, goes_behind) = self.split_for(at);
-        let mut behind = Leaf(self.0.drain(kept..).collect());
-        match goes_behind {
-            true => behind.0.insert(at - kept, version),
-            false => self.0.insert(at, version),
-        }
-        Inserted::Split(Entry {
-            lowest: O::mark(&behind.0[0]),
-            length: behind.0.len(),
-            node: Node::Leaf(Arc::new(behind)),
-        })
-    }
-}
-
-impl Leaf {
-    /// How many versions of a full leaf stay in it when one is put at an index, and whether that one goes to those that do not.
-    ///
-    /// One that was put beside the newest of its side is taken for the next of a row that goes on, upwards or downwards: the row keeps
-    /// the leaf.
-    fn split_for(&self, at: usize) -> (usize, bool) {
-        let age = |at: &usize| self.0[*at].revision();
-        let (before, behind) = ((0..at).max_by_key(age), (at..LEAF_VERSIONS).max_by_key(age));
-        let is_upwards = before.map(|newest| newest + 1) == Some(at);
-        let is_downwards = behind == Some(at);
-        match (before, behind) {
-            (None, _) => (0, false),
-            (_, None) => (LEAF_VERSIONS, true),
-            (Some(last), Some(next)) if is_upwards && age(&last) > age(&next) => (at, false),
-            (Some(last), Some(next)) if is_downwards && age(&last) < age(&next) => (at, true),
-            _ => (LEAF_VERSIONS / 2, at >= LEAF_VERSIONS / 2),
         }
     }
 }
@@ -322,7 +309,7 @@ impl<O: Order> Inner<O> {
     /// A node with little in it joins the one before or behind it, where that has room.
     fn join_neighbour(&mut self, at: usize) {
         let room = match self.0[at].node {
-            Node::Leaf(_) => LEAF_VERSIONS,
+            Node::Leaf(_) => super::leaf::LEAF_VERSIONS,
             Node::Inner(_) => INNER_ENTRIES,
         };
         let has_room = |first: usize| {
@@ -367,9 +354,8 @@ impl<O: Order> Node<O> {
     pub(super) fn assert_invariants(&self, is_root: bool) -> usize {
         match self {
             Node::Leaf(leaf) => {
-                assert!(is_root || !leaf.0.is_empty());
-                let pairs = leaf.0.windows(2);
-                pairs.for_each(|two| assert_eq!(O::compare(&two[0], O::place(&two[1])), Ordering::Less));
+                assert!(is_root || !leaf.versions().is_empty());
+                leaf.assert_invariants();
                 0
             }
             Node::Inner(inner) => {
@@ -378,19 +364,14 @@ impl<O: Order> Node<O> {
                 assert!(depths.iter().all(|depth| *depth == depths[0]), "all leaves are equally deep");
                 assert!(inner.0.iter().all(|entry| entry.length == entry.node.length()));
                 for two in inner.0.windows(2) {
-                    let (before, behind) = (two[0].node.end(-1), two[1].node.end(0));
+                    let (before, behind) = (two[0].node.last(), two[1].node.first());
+                    let (before, behind) = before.zip(behind).expect("no node but the root is empty");
                     assert_eq!(O::compare_mark(&two[1].lowest, O::place(before)), Ordering::Greater);
                     assert_ne!(O::compare_mark(&two[1].lowest, O::place(behind)), Ordering::Greater);
                 }
                 depths[0] + 1
             }
         }
-    }
-
-    /// Its first version, or its last.
-    fn end(&self, at: isize) -> &Version {
-        let at = if at < 0 { self.length() - 1 } else { 0 };
-        self.nth(at).expect("no node but the root is empty")
     }
 
     pub(super) fn leaves(&self) -> usize {

@@ -8,6 +8,7 @@
 //!   measure idle     [--binary PATH] [--etcd PATH]
 //!   measure width    [--binary PATH] [--etcd PATH] [--leases 1000000] [--watches 100000] [--connections 10000]
 //!                    [--prefix-keys 100000] [--prefix-watchers 1000]
+//!   measure store    [--binary PATH] [--etcd PATH] [--keys 1000000] [--rounds 5]
 //!   measure calm     [--binary PATH] [--etcd PATH] [--busy 20] [--minutes 30]
 //! ```
 
@@ -29,6 +30,7 @@ mod drive_zookeeper;
 mod failover;
 mod namespaces;
 mod resources;
+mod store;
 mod width;
 
 fn main() -> Result<()> {
@@ -85,6 +87,11 @@ fn main() -> Result<()> {
                 .arg(number("prefix-watchers", "1000").help("Watchers of that whole prefix")),
         )
         .subcommand(
+            common(Command::new("store").about("Memory, start and longest put of a store with many keys"))
+                .arg(number("keys", "1000000"))
+                .arg(number("rounds", "5")),
+        )
+        .subcommand(
             common(Command::new("calm").about("Elections without a fault on a busy machine, all systems at once"))
                 .arg(number("busy", "20").help("Processes that take what processor time they get"))
                 .arg(number("minutes", "30")),
@@ -138,6 +145,7 @@ fn main() -> Result<()> {
                 };
                 width::run(programs, &binary, widths).await?;
             }
+            "store" => store::run(programs, &binary, number("keys"), number("rounds")).await?,
             "calm" => calm::run(programs, number("busy"), number("minutes")).await?,
             "compare" => {
                 let loads = matches.get_many::<Load>("loads").into_iter().flatten().cloned().collect();

@@ -2,7 +2,8 @@
 
 use crate::crowd::{self, Crowd, Sizes};
 use crate::resources::AtRest;
-use anyhow::{Context, Result, bail};
+use crate::store::bench;
+use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use hustings_testbed::{Cluster, Node, Program};
 use serde_json::Value;
@@ -138,17 +139,6 @@ fn pids(cluster: &Cluster) -> Vec<u32> {
 async fn put_beside(cluster: &Cluster, binary: &str, words: &[&str]) -> Result<Value> {
     let line = [&["put", "--clients", CLIENTS, "--seconds", "5", "--warm-up", "1s"], words].concat();
     bench(cluster, binary, &line).await
-}
-
-async fn bench(cluster: &Cluster, binary: &str, words: &[&str]) -> Result<Value> {
-    let mut command = std::process::Command::new(binary);
-    command.arg("bench").args(words).args(["-o", "json", "--endpoints", &cluster.endpoints().join(",")]);
-    // The watchers go on meanwhile.
-    let output = tokio::task::spawn_blocking(move || command.output()).await??;
-    if !output.status.success() {
-        bail!("the bench failed: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 fn row(what: &str, name: &str, rest: AtRest, each: &str, report: &Value, events: Option<f64>) -> Vec<String> {
