@@ -12,6 +12,8 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::Duration;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// Lines that wait for a slow reader; the next ones are dropped.
 const LINES_MAX: usize = 16_384;
@@ -100,27 +102,55 @@ pub(crate) struct Wanted<'w> {
     pub(crate) outputs: Vec<String>,
 }
 
+impl Wanted<'_> {
+    /// Checks that a level and a format are among those that there are.
+    ///
+    /// # Errors
+    /// One is not.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.filter()?;
+        self.form().map(drop)
+    }
+
+    fn filter(&self) -> Result<EnvFilter> {
+        let Wanted { level, .. } = self;
+        let remedy = || format!("log-level = {level:?}: give error, warn, info, debug or trace");
+        let filter = match level.trim() {
+            // etcd has two levels above errors.
+            "panic" | "fatal" => "error",
+            filter => filter,
+        };
+        // A word alone would be taken for the name of a module: a filter that lets nothing else through.
+        let is_word = filter.chars().all(|character| character.is_ascii_alphanumeric());
+        if is_word && filter.parse::<LevelFilter>().is_err() {
+            anyhow::bail!(remedy());
+        }
+        EnvFilter::try_new(with_quiet_clients(filter)).with_context(remedy)
+    }
+
+    fn form(&self) -> Result<&str> {
+        match self.format {
+            "console" => Ok("human"),
+            format @ ("human" | "json" | "zap" | "auto") => Ok(format),
+            format => anyhow::bail!("log-format = {format:?}: give human, json, zap or auto"),
+        }
+    }
+}
+
 /// Begins to log as wanted.
 ///
 /// # Errors
 /// A level or a format that does not exist, or a file that cannot be written.
 pub(crate) fn start(wanted: &Wanted<'_>) -> Result<()> {
-    let Wanted { level, format, outputs } = wanted;
-    // etcd has two levels above errors.
-    let filter = if matches!(*level, "panic" | "fatal") { "error" } else { level };
-    let filter = tracing_subscriber::EnvFilter::try_new(with_quiet_clients(filter))
-        .with_context(|| format!("log-level = {level:?}: give error, warn, info, debug or trace"))?;
+    let (filter, format) = (wanted.filter()?, wanted.form()?);
+    let outputs = &wanted.outputs;
     let outputs = if outputs.is_empty() { &vec!["default".to_string()] } else { outputs };
     let is_terminal = outputs.iter().all(|output| is_stderr(output)) && io::stderr().is_terminal();
-    let format = match *format {
+    let format = match format {
         "auto" if is_terminal => "human",
         "auto" => "json",
-        "console" => "human",
         format => format,
     };
-    if !["human", "json", "zap"].contains(&format) {
-        anyhow::bail!("log-format = {format:?}: give human, json, zap or auto");
-    }
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(LINES_MAX)
         .lossy(true)
@@ -193,6 +223,19 @@ pub(crate) fn finish() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_level_or_a_format_that_does_not_exist_is_refused() {
+        let is_taken = |level: &str, format: &str| Wanted { level, format, outputs: Vec::new() }.check().is_ok();
+        for level in ["error", "WARN", "info", "trace", "off", "panic", "hustings_node=debug", "info,hustings_kv=trace"]
+        {
+            assert!(is_taken(level, "auto"), "{level}");
+        }
+        for level in ["foo", "information", "info,hustings_kv=loud", "debug2"] {
+            assert!(!is_taken(level, "auto"), "{level}");
+        }
+        assert!(is_taken("info", "zap") && is_taken("info", "console") && !is_taken("info", "xml"));
+    }
 
     /// Takes so many writes, and after those as many as it refuses.
     struct Full {

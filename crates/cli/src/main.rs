@@ -43,6 +43,7 @@ mod snapshots;
 mod status;
 mod up;
 mod upkeep;
+mod url_users;
 mod why;
 
 use clap::Command;

@@ -9,6 +9,7 @@ mod archive;
 
 use crate::exit::{Code, Exit};
 use crate::output::{Format, common, format_of, options_of, timeout_of, unavailable};
+use crate::url_users::without_users;
 use crate::why::{Fetched, fetch, time_of};
 use crate::{http, prove, replay, status, why};
 use anyhow::{Context, Result};
@@ -220,27 +221,6 @@ async fn metrics_of(matches: &ArgMatches, endpoint: &str) -> Result<Bytes> {
     tokio::time::timeout(timeout_of(matches), http::get(endpoint, "/metrics", tls.as_ref())).await?
 }
 
-/// A text whose URLs name no user and no password: members may be known by some that do.
-fn without_passwords(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, behind)) = rest.split_once("://") {
-        out.push_str(before);
-        out.push_str("://");
-        let is_end = |character: char| character.is_whitespace() || "/?#\"<>\\".contains(character);
-        let host = behind.find(is_end).unwrap_or(behind.len());
-        rest = match behind[..host].rfind('@') {
-            Some(at) => {
-                out.push_str("(left out)");
-                &behind[at..]
-            }
-            None => behind,
-        };
-    }
-    out.push_str(rest);
-    out
-}
-
 fn lines(values: &[Value]) -> String {
     values.iter().map(|value| format!("{value}\n")).collect()
 }
@@ -267,12 +247,12 @@ fn write(
     readme.push_str("\n| file | what it is |\n|---|---|\n");
     parts.0.iter().for_each(|(name, what, _)| readme.push_str(&format!("| {name} | {what} |\n")));
     let mut archive = Archive::new(seconds);
-    archive.add(&format!("{stem}/README.md"), without_passwords(&readme).as_bytes());
+    archive.add(&format!("{stem}/README.md"), without_users(&readme).as_bytes());
     for (name, _, contents) in &parts.0 {
         let path = format!("{stem}/{name}");
         match name.ends_with("/recording") {
             true => archive.add(&path, contents),
-            false => archive.add(&path, without_passwords(&String::from_utf8_lossy(contents)).as_bytes()),
+            false => archive.add(&path, without_users(&String::from_utf8_lossy(contents)).as_bytes()),
         }
     }
     let bytes = archive.end();
@@ -308,24 +288,4 @@ fn write(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_url_in_a_report_names_a_user() {
-        let told = without_passwords(
-            "peer http://ann:s3cret@10.0.0.1:2380,https://b:2380/a@b \"https://token@c\" and ann@example.org",
-        );
-        assert_eq!(
-            told,
-            "peer http://(left out)@10.0.0.1:2380,https://b:2380/a@b \"https://(left out)@c\" and ann@example.org"
-        );
-        for user in ["p@ss:w", "ann:s,cret", "ann:it's"] {
-            assert_eq!(without_passwords(&format!("http://{user}@host")), "http://(left out)@host");
-        }
-        assert_eq!(without_passwords("nothing://"), "nothing://");
-    }
 }

@@ -24,6 +24,7 @@ mod given_files;
 
 use crate::logging::Wanted;
 use crate::output::{Format, format_of, output_argument};
+use crate::url_users::has_user;
 use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
 use std::collections::BTreeMap;
@@ -67,11 +68,6 @@ pub(crate) struct Settings {
 /// Settings whose values let somebody in, or name what does; the secrets of other settings are in files that they name.
 const SECRETS: [&str; 3] = ["join-token", "initial-cluster-token", "auth-token"];
 
-/// Whether there is a URL with a user in it.
-fn has_password(value: &str) -> bool {
-    value.split("://").skip(1).any(|rest| rest.split('/').next().is_some_and(|authority| authority.contains('@')))
-}
-
 impl Settings {
     /// The value of a setting, as text.
     pub(crate) fn text(&self, name: &str) -> &str {
@@ -80,7 +76,7 @@ impl Settings {
 
     fn bad<T>(&self, name: &str, remedy: impl fmt::Display) -> Result<T> {
         let (value, source) = &self.values[name];
-        match has_password(value) {
+        match has_user(value) {
             true => bail!("{name} (from {source}; left out, since a password is in it): {remedy}"),
             false => bail!("{name} = {value:?} (from {source}): {remedy}"),
         }
@@ -118,11 +114,11 @@ impl Settings {
     pub(crate) fn without_secrets(&self) -> Vec<String> {
         let given = resolve::names().filter_map(|name| Some((name, self.values.get(name)?)));
         let given = given.filter(|(_, (_, source))| *source != Source::Default);
-        let line =
-            |(name, (value, source)): (&str, &(String, Source))| match SECRETS.contains(&name) || has_password(value) {
-                true => format!("{name} = (left out)  ({source})"),
-                false => format!("{name} = {value:?}  ({source})"),
-            };
+        let line = |(name, (value, source)): (&str, &(String, Source))| match SECRETS.contains(&name) || has_user(value)
+        {
+            true => format!("{name} = (left out)  ({source})"),
+            false => format!("{name} = {value:?}  ({source})"),
+        };
         given.map(line).collect()
     }
 
@@ -168,7 +164,7 @@ pub(crate) fn run_config(matches: &ArgMatches) -> Result<()> {
             }
         }
     }
-    settings.logging()?;
+    settings.logging()?.check()?;
     for note in settings.check()? {
         crate::logging::say(format_args!("{note}"));
     }

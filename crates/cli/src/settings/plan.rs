@@ -3,6 +3,7 @@
 use super::Settings;
 use super::advertised;
 use super::tls::{TlsPlan, is_https};
+use crate::url_users::has_user;
 use anyhow::Result;
 use hustings_core::{ApplyVersion, Member, Priority, Timing};
 use hustings_node::config::TimingMode;
@@ -390,7 +391,7 @@ impl Settings {
             });
         let is_of_peers = name == "initial-advertise-peer-urls";
         for url in &urls {
-            if is_of_peers && url.contains('@') {
+            if is_of_peers && has_user(url) {
                 return self.bad(name, format!("it names a user: {NO_USER}"));
             }
             let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
@@ -430,7 +431,7 @@ pub(crate) fn founders_in(text: &str) -> Result<BTreeMap<String, Member>, String
         let founder = founders.entry(name.to_string()).or_default();
         founder.name = name.to_string();
         let url = url.trim_end_matches('/').to_string();
-        if url.contains('@') {
+        if has_user(&url) {
             return Err(format!("a peer URL of {name:?} names a user: {NO_USER}"));
         }
         if founder.peer_urls.contains(&url) {

@@ -44,7 +44,7 @@ pub(super) fn number(text: &str) -> Result<u64, &'static str> {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => digits.parse(),
     };
-    read.map_err(|_| "give a whole number that is not negative")
+    read.map_err(|_| "give a whole number that is not negative, with neither exponent nor unit")
 }
 
 /// A length of time: `1h30m`, `1.5h`, `300ms`, `0`; also `5min` or `2 days`.
