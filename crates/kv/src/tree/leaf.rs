@@ -111,18 +111,15 @@ impl<O: Order> Leaf<O> {
 
     /// How many versions of a full leaf stay in it when one is put at an index, and whether that one goes to those that do not.
     ///
-    /// One that was put beside the newest of its side is taken for the next of a row that goes on, upwards or downwards: the row keeps
-    /// the leaf.
+    /// One that is put beside the newest is taken for the next of a row that goes on, upwards or downwards: the row keeps the leaf.
     fn split_for(&self, at: usize) -> (usize, bool) {
-        let age = |at: &usize| self.versions[*at].revision();
-        let (before, behind) = ((0..at).max_by_key(age), (at..LEAF_VERSIONS).max_by_key(age));
-        let is_upwards = before.map(|newest| newest + 1) == Some(at);
-        let is_downwards = behind == Some(at);
-        match (before, behind) {
-            (None, _) => (0, false),
-            (_, None) => (LEAF_VERSIONS, true),
-            (Some(last), Some(next)) if is_upwards && age(&last) > age(&next) => (at, false),
-            (Some(last), Some(next)) if is_downwards && age(&last) < age(&next) => (at, true),
+        if at == 0 || at == LEAF_VERSIONS {
+            return (at, at > 0);
+        }
+        let newest = (0..LEAF_VERSIONS).max_by_key(|other| self.versions[*other].revision());
+        match newest {
+            Some(newest) if newest + 1 == at => (at, false),
+            Some(newest) if newest == at => (at, true),
             _ => (LEAF_VERSIONS / 2, at >= LEAF_VERSIONS / 2),
         }
     }
