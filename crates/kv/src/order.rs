@@ -11,28 +11,34 @@ use crate::{
 pub(crate) trait Order {
     /// Where a version stands, borrowed from it or from who asks.
     type Place<'p>: Copy;
-    /// The same for as long as a tree needs it.
+    /// An owned copy of a place.
     type Mark: Clone;
 
     /// Place of a version.
     fn place(version: &Version) -> Self::Place<'_>;
 
-    /// Keeps the place of a version.
+    /// Copies the place of a version.
     fn mark(version: &Version) -> Self::Mark;
+
+    /// The place directly behind that of a version: none is between them.
+    fn mark_behind(version: &Version) -> Self::Mark;
+
+    /// The revision at which a version came to its place, as far as it tells: for [`Tree`](crate::tree::Tree)s to recognise rows.
+    fn age(version: &Version) -> i64;
 
     /// Compares the place of a version with this one.
     fn compare(version: &Version, place: Self::Place<'_>) -> Ordering;
 
-    /// Compares a place that was kept with this one.
+    /// Compares a copied place with this one.
     fn compare_mark(mark: &Self::Mark, place: Self::Place<'_>) -> Ordering;
 
-    /// How much the places of two versions have in common, and all places between them.
+    /// How much the places of two versions have in common. All places between them have that in common with both.
     fn common(version: &Version, other: &Version) -> u32;
 
     /// Whether a place has so much in common with that of a version.
     fn is_alike(version: &Version, place: Self::Place<'_>, common: u32) -> bool;
 
-    /// The head of a place, behind so much that it has in common with others: the lower place has no higher head.
+    /// The part of a place that comes behind so much of it. Of two places that have so much in common, the lower one has no higher head.
     fn head(place: Self::Place<'_>, common: u32) -> u32;
 }
 
@@ -49,6 +55,15 @@ impl Order for ByKey {
 
     fn mark(version: &Version) -> Key {
         Key::new(version.key())
+    }
+
+    fn mark_behind(version: &Version) -> Key {
+        Key::new(&[version.key(), b"\0"].concat())
+    }
+
+    /// A key keeps its place when it is written again.
+    fn age(version: &Version) -> i64 {
+        version.create_revision()
     }
 
     fn compare(version: &Version, place: &[u8]) -> Ordering {
@@ -94,6 +109,15 @@ impl Order for ByRevision {
         version.revision()
     }
 
+    fn mark_behind(version: &Version) -> Revision {
+        let Revision { main, sub } = version.revision();
+        Revision { main, sub: sub + 1 }
+    }
+
+    fn age(version: &Version) -> i64 {
+        version.mod_revision()
+    }
+
     fn compare(version: &Version, place: Revision) -> Ordering {
         // The other number of a revision has to be decoded, and is seldom asked for.
         version.mod_revision().cmp(&place.main).then_with(|| version.revision().sub.cmp(&place.sub))
@@ -137,6 +161,14 @@ impl Order for ByKeyAndRevision {
 
     fn mark(version: &Version) -> (Key, Revision) {
         (Key::new(version.key()), version.revision())
+    }
+
+    fn mark_behind(version: &Version) -> (Key, Revision) {
+        (Key::new(version.key()), ByRevision::mark_behind(version))
+    }
+
+    fn age(version: &Version) -> i64 {
+        version.mod_revision()
     }
 
     fn compare(version: &Version, (key, revision): (&[u8], Revision)) -> Ordering {

@@ -18,7 +18,7 @@ pub(super) const LEAF_VERSIONS: usize = 19;
 /// Versions in their order.
 pub(super) struct Leaf<O: Order> {
     versions: ArrayVec<Version, LEAF_VERSIONS>,
-    /// One of each version.
+    /// The heads of the versions, in the same order.
     heads: ArrayVec<u32, LEAF_VERSIONS>,
     /// How much all places have in common; the heads begin behind it.
     common: u32,
@@ -72,7 +72,9 @@ impl<O: Order> Leaf<O> {
             true => behind.put(at - kept, version),
             false => self.put(at, version),
         }
-        let lowest = O::mark(&behind.versions[0]);
+        // The one that was put first there may be the first of a row that goes downwards: the room before it is that leaf's.
+        let before = self.versions.last().filter(|_| goes_behind && at == kept);
+        let lowest = before.map_or_else(|| O::mark(&behind.versions[0]), O::mark_behind);
         Inserted::Split(Entry { lowest, length: behind.versions.len(), node: Node::Leaf(Arc::new(behind)) })
     }
 
@@ -83,14 +85,22 @@ impl<O: Order> Leaf<O> {
         self.versions.insert(at, version);
         match is_alike && self.versions.len() > 2 {
             true => self.heads.insert(at, head),
-            // The first two show what a row has in common.
+            // Two versions give a first `common`, and one that has less in common with them another.
             false => self.take_heads(),
         }
     }
 
     pub(super) fn remove(&mut self, at: usize) -> Version {
         self.heads.remove(at);
-        self.versions.remove(at)
+        let removed = self.versions.remove(at);
+        let is_at_end = at == 0 || at == self.versions.len();
+        if let [first, .., last] = &self.versions[..]
+            && is_at_end
+            && O::common(first, last) > self.common
+        {
+            self.take_heads();
+        }
+        removed
     }
 
     /// Takes over what another leaf behind this one holds; there is room for both.
@@ -111,12 +121,13 @@ impl<O: Order> Leaf<O> {
 
     /// How many versions of a full leaf stay in it when one is put at an index, and whether that one goes to those that do not.
     ///
-    /// One that is put beside the newest is taken for the next of a row that goes on, upwards or downwards: the row keeps the leaf.
+    /// One that is put beside the newest is taken for the next of a row that goes on, upwards or downwards, in the part where it stands
+    /// at the end.
     fn split_for(&self, at: usize) -> (usize, bool) {
         if at == 0 || at == LEAF_VERSIONS {
             return (at, at > 0);
         }
-        let newest = (0..LEAF_VERSIONS).max_by_key(|other| self.versions[*other].revision());
+        let newest = (0..LEAF_VERSIONS).max_by_key(|other| O::age(&self.versions[*other]));
         match newest {
             Some(newest) if newest + 1 == at => (at, false),
             Some(newest) if newest == at => (at, true),

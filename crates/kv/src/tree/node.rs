@@ -5,14 +5,11 @@ use std::cmp::Ordering;
 use arrayvec::ArrayVec;
 use triomphe::Arc;
 
-use super::leaf::Leaf;
+use super::leaf::{LEAF_VERSIONS, Leaf};
 use crate::{order::Order, version::Version};
 
-/// So many entries with a key each take 744 bytes, of 768.
+/// So many entries take 744 bytes of 768 in the order by key, 536 of 640 by revision, and 952 of 1,024 by both.
 const INNER_ENTRIES: usize = 13;
-/// Who has fewer joins a neighbour that has room for both.
-const FEW: usize = 4;
-
 /// A leaf or an inner node, shared until it changes.
 pub(super) enum Node<O: Order> {
     Leaf(Arc<Leaf<O>>),
@@ -24,8 +21,8 @@ pub(super) struct Inner<O: Order>(ArrayVec<Entry<O>, INNER_ENTRIES>);
 
 /// A node below an inner one.
 pub(super) struct Entry<O: Order> {
-    /// No version below stands before it, and none of the entries before this one at or behind it. That of the first entry of a node says
-    /// nothing: what stands before all others is put there.
+    /// No version below stands before it, and none below the entries before this one stands at it or behind it. That of the first entry
+    /// of a node is not read: every place before the second one's belongs to it.
     pub(super) lowest: O::Mark,
     /// Number of versions below.
     pub(super) length: usize,
@@ -59,6 +56,14 @@ impl<O: Order> Node<O> {
         match self {
             Node::Leaf(leaf) => leaf.versions().len(),
             Node::Inner(inner) => inner.0.len(),
+        }
+    }
+
+    /// Number of versions or entries that it can hold.
+    fn room(&self) -> usize {
+        match self {
+            Node::Leaf(_) => LEAF_VERSIONS,
+            Node::Inner(_) => INNER_ENTRIES,
         }
     }
 
@@ -241,7 +246,7 @@ impl<O: Order> Inner<O> {
 
     /// Index of the entry below which a place is.
     fn entry_at(&self, place: O::Place<'_>) -> usize {
-        // The mark of the first says nothing.
+        // The mark of the first is not read.
         self.0[1..].partition_point(|entry| O::compare_mark(&entry.lowest, place) != Ordering::Greater)
     }
 
@@ -277,9 +282,11 @@ impl<O: Order> Inner<O> {
             self.0.insert(at, entry);
             return Inserted::Added;
         }
+        // The node before it has split. Where more went behind than stayed, it grows downwards, and the row takes it along.
+        let grows_downwards = self.0[at - 1].length < entry.length;
         let kept = match at {
-            // Nothing is put before the first: all that was in it was split off, where keys come downwards.
             1 => 1,
+            INNER_ENTRIES if grows_downwards => INNER_ENTRIES - 1,
             INNER_ENTRIES => INNER_ENTRIES,
             _ => INNER_ENTRIES / 2,
         };
@@ -300,21 +307,18 @@ impl<O: Order> Inner<O> {
         entry.length -= 1;
         if entry.length == 0 {
             self.0.remove(at);
-        } else if entry.node.width() < FEW {
+        } else if 2 * entry.node.width() <= entry.node.room() {
             self.join_neighbour(at);
         }
         Some(removed)
     }
 
-    /// A node with little in it joins the one before or behind it, where that has room.
+    /// A node that is half empty joins the one before or behind it, where that leaves some room: the next ones may be put there.
     fn join_neighbour(&mut self, at: usize) {
-        let room = match self.0[at].node {
-            Node::Leaf(_) => super::leaf::LEAF_VERSIONS,
-            Node::Inner(_) => INNER_ENTRIES,
-        };
+        let most = self.0[at].node.room() * 4 / 5;
         let has_room = |first: usize| {
             let both = self.0.get(first..first + 2);
-            both.is_some_and(|both| both[0].node.width() + both[1].node.width() <= room)
+            both.is_some_and(|both| both[0].node.width() + both[1].node.width() <= most)
         };
         let Some(first) =
             at.checked_sub(1).filter(|first| has_room(*first)).or(Some(at)).filter(|first| has_room(*first))
@@ -374,10 +378,11 @@ impl<O: Order> Node<O> {
         }
     }
 
-    pub(super) fn leaves(&self) -> usize {
+    /// Bytes of all nodes, for as many as their versions and entries have room for.
+    pub(super) fn bytes(&self) -> usize {
         match self {
-            Node::Leaf(_) => 1,
-            Node::Inner(inner) => inner.0.iter().map(|entry| entry.node.leaves()).sum(),
+            Node::Leaf(_) => size_of::<Leaf<O>>(),
+            Node::Inner(inner) => size_of::<Inner<O>>() + inner.0.iter().map(|entry| entry.node.bytes()).sum::<usize>(),
         }
     }
 }
