@@ -115,14 +115,13 @@ impl Wanted<'_> {
     fn filter(&self) -> Result<EnvFilter> {
         let Wanted { level, .. } = self;
         let remedy = || format!("log-level = {level:?}: give error, warn, info, debug or trace");
-        let filter = match level.trim() {
-            // etcd has two levels above errors.
-            "panic" | "fatal" => "error",
-            filter => filter,
-        };
-        // A word alone would be taken for the name of a module: a filter that lets nothing else through.
-        let is_word = filter.chars().all(|character| character.is_ascii_alphanumeric());
-        if is_word && filter.parse::<LevelFilter>().is_err() {
+        // etcd has three levels above errors.
+        let is_above = ["dpanic", "panic", "fatal"].iter().any(|word| level.trim().eq_ignore_ascii_case(word));
+        let filter = if is_above { "error" } else { level.trim() };
+        // A word alone would be taken for the name of a module, and nothing else would be logged.
+        let is_module = |part: &str| part.contains(['=', '[', '_']) || part.contains("::");
+        let is_level = |part: &str| part.parse::<LevelFilter>().is_ok();
+        if !filter.split(',').all(|part| is_module(part) || is_level(part.trim())) {
             anyhow::bail!(remedy());
         }
         EnvFilter::try_new(with_quiet_clients(filter)).with_context(remedy)
@@ -227,11 +226,21 @@ mod tests {
     #[test]
     fn a_level_or_a_format_that_does_not_exist_is_refused() {
         let is_taken = |level: &str, format: &str| Wanted { level, format, outputs: Vec::new() }.check().is_ok();
-        for level in ["error", "WARN", "info", "trace", "off", "panic", "hustings_node=debug", "info,hustings_kv=trace"]
-        {
+        for level in [
+            "error",
+            "WARN",
+            "info",
+            "trace",
+            "off",
+            "panic",
+            "FATAL",
+            "hustings_node=debug",
+            "info,hustings_kv=trace",
+            "info,hustings_kv",
+        ] {
             assert!(is_taken(level, "auto"), "{level}");
         }
-        for level in ["foo", "information", "info,hustings_kv=loud", "debug2"] {
+        for level in ["foo", "information", "info,hustings_kv=loud", "debug2", "info,debg", "in-fo"] {
             assert!(!is_taken(level, "auto"), "{level}");
         }
         assert!(is_taken("info", "zap") && is_taken("info", "console") && !is_taken("info", "xml"));

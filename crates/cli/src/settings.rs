@@ -24,7 +24,7 @@ mod given_files;
 
 use crate::logging::Wanted;
 use crate::output::{Format, format_of, output_argument};
-use crate::url_users::has_user;
+use crate::url_users::may_name_user;
 use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
 use std::collections::BTreeMap;
@@ -76,8 +76,8 @@ impl Settings {
 
     fn bad<T>(&self, name: &str, remedy: impl fmt::Display) -> Result<T> {
         let (value, source) = &self.values[name];
-        match has_user(value) {
-            true => bail!("{name} (from {source}; left out, since a password is in it): {remedy}"),
+        match may_name_user(value) {
+            true => bail!("{name} (from {source}; left out, since a URL in it names a user): {remedy}"),
             false => bail!("{name} = {value:?} (from {source}): {remedy}"),
         }
     }
@@ -114,7 +114,8 @@ impl Settings {
     pub(crate) fn without_secrets(&self) -> Vec<String> {
         let given = resolve::names().filter_map(|name| Some((name, self.values.get(name)?)));
         let given = given.filter(|(_, (_, source))| *source != Source::Default);
-        let line = |(name, (value, source)): (&str, &(String, Source))| match SECRETS.contains(&name) || has_user(value)
+        let line = |(name, (value, source)): (&str, &(String, Source))| match SECRETS.contains(&name)
+            || may_name_user(value)
         {
             true => format!("{name} = (left out)  ({source})"),
             false => format!("{name} = {value:?}  ({source})"),
@@ -241,9 +242,14 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_value_its_source_and_a_remedy() {
-        let rows: [(&[&str], &str); 19] = [
+        let rows: [(&[&str], &str); 21] = [
+            (&["--initial-cluster", "default=http://ann:s,cret@h:1"], ": a part of it is not of the form name=url"),
+            (
+                &["--listen-client-urls", "http://ann:s@h"],
+                ": a URL is not of the form http://HOST:PORT or https://HOST:PORT",
+            ),
             (&["--initial-cluster", "default=http://ann:s@h:1"], "a peer URL of \"default\" names a user"),
-            (&["--initial-advertise-peer-urls", "http://ann:s@h:1"], "left out, since a password is in it"),
+            (&["--initial-advertise-peer-urls", "http://ann:s@h:1"], "left out, since a URL in it names a user"),
             (&["--memory-limit", "1000"], "give at least 16777216"),
             (&["--protocol", "craft"], "there is no protocol `craft`; choose one of: raft"),
             (&["--election-timeout", "100", "--heartbeat-interval", "50"], "below three heartbeat intervals"),

@@ -1,8 +1,8 @@
 //! Users, and so passwords, that stand in URLs.
 
-/// The text without the users of its URLs.
+/// A text that people wrote or will read, without the users of its URLs.
 ///
-/// A password may hold any sign but those that end the part of a URL that names user and host.
+/// A password may hold any sign but those that end the part of a URL that names user and host: what comes behind may be anything.
 pub(crate) fn without_users(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -21,16 +21,10 @@ pub(crate) fn without_users(text: &str) -> String {
     out
 }
 
-/// Whether a URL in the text names a user.
-pub(crate) fn has_user(text: &str) -> bool {
-    let mut rest = text;
-    while let Some((_, behind)) = rest.split_once("://") {
-        if user_in(behind).is_some() {
-            return true;
-        }
-        rest = behind;
-    }
-    false
+/// Whether a setting's value may hold a URL that names a user. Rather too often: what it is true of is not shown, and a password may hold
+/// signs that end a URL elsewhere.
+pub(crate) fn may_name_user(value: &str) -> bool {
+    value.split_once("://").is_some_and(|(_, behind)| behind.contains('@'))
 }
 
 /// The length of the user with which the rest of a URL begins, behind its scheme.
@@ -55,11 +49,22 @@ mod tests {
         );
         for user in ["p@ss:w", "ann:s,cret", "ann:it's"] {
             let url = format!("http://{user}@host");
-            assert_eq!((without_users(&url), has_user(&url)), ("http://(left out)@host".into(), true));
+            assert_eq!(without_users(&url), "http://(left out)@host");
         }
         for without in ["nothing://", "https://host:1/path?mail=ann@example.org", "ann@example.org", "a://b,c://d?@"] {
-            assert_eq!((without_users(without), has_user(without)), (without.to_owned(), false));
+            assert_eq!(without_users(without), without);
         }
-        assert!(has_user("http://a:1,http://u:p@b:2"));
+    }
+
+    #[test]
+    fn a_setting_that_may_hold_a_password_is_known() {
+        for with in
+            ["http://u:p@b", "http://a:1,http://u:p@b:2", "http://u:p?w@b", "http://u:p/w#@b", "n=http://u:p,w@b"]
+        {
+            assert!(may_name_user(with), "{with}");
+        }
+        for without in ["http://a:1,http://b:2", "ann@example.org", "nothing://", ""] {
+            assert!(!may_name_user(without), "{without}");
+        }
     }
 }

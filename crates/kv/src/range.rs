@@ -4,8 +4,8 @@
 //! filters and orders look at the whole range before the limit cuts, but an order target without an order sorts after the
 //! cut; `more` is about the cut alone; `count_only` answers no `more`.
 //!
-//! A single key is one search. A limited range copies and visits no more than its answer: what is left of it is counted by two
-//! searches. An older revision costs one search per key of the range.
+//! A single key is one search. A limited range at the present, without filter or order, visits no more than its answer: all of it is
+//! counted by two searches. An older revision costs one search per key of the range.
 //!
 //! Read next: [`crate::txn`], ranges inside transactions.
 

@@ -65,10 +65,9 @@ fn charge(version: &Version) -> u64 {
 /// The longest key that stands in a tree node itself.
 const INLINE_BYTES: usize = 30;
 
-/// A key inside the trees.
+/// A copy of a key: in the inner nodes of trees, and beside leases.
 ///
-/// Short keys stand in the tree node: a search compares without following a pointer, and copying a shared node touches no
-/// reference counts but the versions'.
+/// Short keys stand in the node: a search compares without following a pointer, and copying a node touches no reference count of theirs.
 #[derive(Clone)]
 pub(crate) enum Key {
     /// A key of at most [`INLINE_BYTES`], the rest zero.

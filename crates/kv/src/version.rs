@@ -9,7 +9,7 @@
 //! the allocation, also for an answer: an answer that is kept keeps its version and no larger buffer. A large value stands elsewhere
 //! ([`Large`]).
 //!
-//! It deliberately has no order: a place in history is a [`Revision`], a place among keys a [`crate::store::Key`].
+//! It deliberately has no order: a place in history is a [`Revision`], a place in each order is told by [`crate::order`].
 
 use bytes::Bytes;
 use prost::encoding::{decode_varint, encode_varint};

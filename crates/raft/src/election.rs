@@ -336,8 +336,8 @@ impl Raft {
 
     // --- Commit knowledge spreads with votes (RV-9). -------------------------------------------------------------
 
-    /// A non-leader whose log has the committed place fast-forwards; a candidate that thereby learns of other voters
-    /// steps back, since it asked the wrong ones.
+    /// A non-leader whose log has the committed place fast-forwards; a candidate that thereby learns of a changed set
+    /// of voters steps back, since it asked the wrong ones.
     fn learn_commit(&mut self, commit: hustings_core::Lsn, out: &mut Effects<Raft>) {
         let leads = matches!(self.role_state, RoleState::Leader(_));
         if leads || commit.index <= self.node.commit || !self.node.log.has(commit) || self.node.installing.is_some() {

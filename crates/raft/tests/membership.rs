@@ -256,8 +256,8 @@ fn leadership_goes_to_a_caught_up_follower_without_a_pre_vote() {
 }
 
 #[test]
-fn a_candidate_steps_back_where_others_vote_and_not_where_a_member_was_described() {
-    // Goal: RV-9. Method: n2 holds a change and not its commit, of which n3's vote tells it, when leadership is handed to it.
+fn a_candidate_steps_back_where_the_voters_changed_and_not_where_a_member_was_described() {
+    // Goal: RV-9. Method: leadership is handed to n2. It holds a change that is committed, and learns of the commit by n3's vote.
     let described = Change::Describe(NodeId(3), hustings_core::Member { name: "c".into(), ..Default::default() });
     for (change, leader, expected) in [(MembershipChange::of([described]), Some(2), 3), (add_voter(4), None, 2)] {
         let mut stage = stage(3);

@@ -153,8 +153,8 @@ fn zb_3_a_late_joiner_takes_the_round_of_those_who_have_settled() {
 }
 
 #[test]
-fn a_round_stays_where_a_member_was_described_and_not_where_others_vote() {
-    // Goal: RV-9. Method: n2 holds a change and not its commit, of which n3's vote tells it, when n4 has led and dies.
+fn a_round_stays_where_a_member_was_described_and_not_where_the_voters_changed() {
+    // Goal: RV-9. Method: n4 leads and dies. n2 holds a change that is committed, and learns of the commit by n3's vote.
     let described = Change::Describe(NodeId(3), hustings_core::Member { name: "c".into(), ..Default::default() });
     for (change, new_rounds) in [(described, 1), (Change::Remove(NodeId(1)), 2)] {
         let mut theatre = cast(4);

@@ -3,7 +3,7 @@
 use super::Settings;
 use super::advertised;
 use super::tls::{TlsPlan, is_https};
-use crate::url_users::has_user;
+use crate::url_users::may_name_user;
 use anyhow::Result;
 use hustings_core::{ApplyVersion, Member, Priority, Timing};
 use hustings_node::config::TimingMode;
@@ -391,13 +391,14 @@ impl Settings {
             });
         let is_of_peers = name == "initial-advertise-peer-urls";
         for url in &urls {
-            if is_of_peers && has_user(url) {
+            if is_of_peers && may_name_user(url) {
                 return self.bad(name, format!("it names a user: {NO_USER}"));
             }
             let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
             if address.is_none_or(|address| address.rsplit(':').next().is_none_or(|port| port.parse::<u16>().is_err()))
             {
-                return self.bad(name, format!("{url:?} is not of the form http://HOST:PORT or https://HOST:PORT"));
+                let what = if url.contains('@') { "a URL".to_owned() } else { format!("{url:?}") };
+                return self.bad(name, format!("{what} is not of the form http://HOST:PORT or https://HOST:PORT"));
             }
         }
         Ok(urls)
@@ -426,12 +427,14 @@ pub(crate) fn founders_in(text: &str) -> Result<BTreeMap<String, Member>, String
     // A list may end in a comma, as at etcd.
     for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
         let Some((name, url)) = pair.trim().split_once('=') else {
-            return Err(format!("{pair:?} is not of the form name=url"));
+            // A password may hold a comma.
+            let what = if may_name_user(text) { "a part of it".to_owned() } else { format!("{pair:?}") };
+            return Err(format!("{what} is not of the form name=url"));
         };
         let founder = founders.entry(name.to_string()).or_default();
         founder.name = name.to_string();
         let url = url.trim_end_matches('/').to_string();
-        if has_user(&url) {
+        if may_name_user(&url) {
             return Err(format!("a peer URL of {name:?} names a user: {NO_USER}"));
         }
         if founder.peer_urls.contains(&url) {

@@ -58,7 +58,7 @@ pub(crate) async fn run(programs: Vec<(&str, Program)>, binary: &str, keys: u32,
         "MiB, restarted",
         "start, ms",
         "longest put, ms",
-        "p99 of it, ms",
+        "p99 put, ms",
         "snapshots meanwhile",
         "others took, %",
     ]);
@@ -99,7 +99,7 @@ async fn one(program: &Program, binary: &str, keys: u32) -> Result<Seen> {
     let write = ["put", "--seconds", WRITING, "--clients", "64", "--keys", &keys];
     let (report, saved) = tokio::join!(bench(&cluster, binary, &write), save(&cluster));
     let (report, ()) = (report?, saved?);
-    // One that a member removes again counts as well, if it was there at the end.
+    // One that was cut and removed again before this look is not counted.
     let cut = snapshots(&cluster).difference(&before).count();
     let number = |field: &str| report[field].as_f64().unwrap_or(f64::NAN);
     let written_mib = largest(&cluster).await;

@@ -53,12 +53,15 @@ impl Case<'_, '_> {
         broken
     }
 
-    /// Whether the old leader's last note tells of its end, though nobody noted much after it: the next one's link to it ended while it
-    /// was heard, and later than that note. Who lives notes the end of its links, too.
+    /// Whether the old leader's process ended with its last note, though the others noted nothing for long after it: it was heard, the new
+    /// leader's link and that of another member to it ended later than that note, and it noted no end of a link, as it would if it lived.
+    ///
+    /// One link is not enough: recordings are fetched one after the other, and a living leader's may have been fetched before.
     pub(super) fn has_ended_with(&self, broken: &[BrokenLink<'_>], ended: u64) -> bool {
-        let link = broken.iter().find(|link| Some(link.life) == self.after.life && link.at <= self.after.since_micros);
+        let before_the_next = broken.iter().filter(|link| link.at > ended && link.at <= self.after.since_micros);
+        let lives: BTreeSet<usize> = before_the_next.map(|link| link.life).collect();
         let is_heard = self.silence().is_some_and(|(_, silence_micros)| silence_micros <= SILENT_MICROS);
-        is_heard && link.is_some_and(|link| link.at > ended)
+        is_heard && lives.len() > 1 && self.after.life.is_some_and(|life| lives.contains(&life))
     }
 
     /// What the new leader noted of the end of its link to the old one, if it asked for votes for that: also where the link came up
