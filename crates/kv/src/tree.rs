@@ -217,7 +217,7 @@ mod tests {
 
     /// A key in the order of its number; every second one begins as the one before it.
     fn name(key: u16) -> Vec<u8> {
-        format!("pods/{:05}{}", key / 2, if key % 2 == 0 { "" } else { "/log" }).into()
+        format!("pods/{:05}{}", key / 2, if key.is_multiple_of(2) { "" } else { "/log" }).into()
     }
 
     /// A version of a key, the later the higher the number.
@@ -389,7 +389,7 @@ mod tests {
         let orders: [fn(u16) -> u16; 3] = [|at| at, |at| 9_999 - at, |at| (u32::from(at) * 7_919 % 10_000) as u16];
         for order in orders {
             let (mut tree, _) = put(0..10_000);
-            for key in (0..10_000).map(order).filter(|key| key % 5 > 0) {
+            for key in (0..10_000).map(order).filter(|key| !key.is_multiple_of(5)) {
                 assert!(tree.remove(&name(key)).is_some());
             }
             tree.root.assert_invariants(true);

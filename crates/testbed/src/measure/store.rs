@@ -1,8 +1,8 @@
 //! What a store of many keys costs: memory of a member, its start, and the longest put while snapshots are cut: [`run`].
 //!
 //! Each round gives each program a cluster of its own, one after the other. Keys are written in their order, as the bench does before it
-//! reads; then 64 clients overwrite them in any order while members cut snapshots and one of them is saved by a client; then each member
-//! is killed and started again in turn.
+//! reads; each member is killed and started again in turn; then 64 clients overwrite keys in any order while members cut snapshots and a
+//! client saves one.
 
 use crate::resources::resident_mib;
 use anyhow::{Context, Result, bail};
@@ -24,12 +24,12 @@ const WRITING: &str = "20";
 #[derive(Clone, Copy, Default)]
 struct Seen {
     filled_mib: f64,
-    written_mib: f64,
-    restarted_mib: f64,
     start_ms: f64,
+    restarted_mib: f64,
     longest_put_ms: f64,
     p99_put_ms: f64,
     snapshots: f64,
+    written_mib: f64,
     others_percent: f64,
 }
 
@@ -54,12 +54,12 @@ pub(crate) async fn run(programs: Vec<(&str, Program)>, binary: &str, keys: u32,
     table.set_header([
         "system",
         "MiB, filled",
-        "MiB, written over",
-        "MiB, restarted",
         "start, ms",
+        "MiB, restarted",
         "longest put, ms",
         "p99 put, ms",
         "snapshots meanwhile",
+        "MiB after it",
         "others took, %",
     ]);
     for ((name, _), seen) in programs.iter().zip(&seen) {
@@ -78,12 +78,12 @@ fn row(seen: &[Seen]) -> Vec<String> {
     };
     vec![
         format!("{:.0}", median(|seen| seen.filled_mib)),
-        format!("{:.0}", median(|seen| seen.written_mib)),
-        format!("{:.0}", median(|seen| seen.restarted_mib)),
         format!("{:.0}", median(|seen| seen.start_ms)),
+        format!("{:.0}", median(|seen| seen.restarted_mib)),
         format!("{:.1}", median(|seen| seen.longest_put_ms)),
         format!("{:.1}", median(|seen| seen.p99_put_ms)),
         format!("{:.0}", median(|seen| seen.snapshots)),
+        format!("{:.0}", median(|seen| seen.written_mib)),
         format!("{:.0}", median(|seen| seen.others_percent)),
     ]
 }
@@ -95,15 +95,6 @@ async fn one(program: &Program, binary: &str, keys: u32) -> Result<Seen> {
     bench(&cluster, binary, &fill).await?;
     let filled_mib = largest(&cluster).await;
 
-    let before = snapshots(&cluster);
-    let write = ["put", "--seconds", WRITING, "--clients", "64", "--keys", &keys];
-    let (report, saved) = tokio::join!(bench(&cluster, binary, &write), save(&cluster));
-    let (report, ()) = (report?, saved?);
-    // One that was cut and removed again before this look is not counted.
-    let cut = snapshots(&cluster).difference(&before).count();
-    let number = |field: &str| report[field].as_f64().unwrap_or(f64::NAN);
-    let written_mib = largest(&cluster).await;
-
     let mut start_ms: f64 = 0.0;
     for position in 0..3 {
         cluster.kill(position);
@@ -112,14 +103,23 @@ async fn one(program: &Program, binary: &str, keys: u32) -> Result<Seen> {
         cluster.wait_until_serving(position).await?;
         start_ms = start_ms.max(begun.elapsed().as_secs_f64() * 1_000.0);
     }
+    let restarted_mib = largest(&cluster).await;
+
+    let before = snapshots(&cluster);
+    let write = ["put", "--seconds", WRITING, "--clients", "64", "--keys", &keys];
+    let (report, saved) = tokio::join!(bench(&cluster, binary, &write), save(&cluster));
+    let (report, ()) = (report?, saved?);
+    // One that was cut and removed again before this look is not counted.
+    let cut = snapshots(&cluster).difference(&before).count();
+    let number = |field: &str| report[field].as_f64().unwrap_or(f64::NAN);
     Ok(Seen {
         filled_mib,
-        written_mib,
-        restarted_mib: largest(&cluster).await,
         start_ms,
+        restarted_mib,
         longest_put_ms: number("max_ms"),
         p99_put_ms: number("p99_ms"),
         snapshots: cut as f64,
+        written_mib: largest(&cluster).await,
         others_percent: number("cpu_others_share") * 100.0,
     })
 }
