@@ -11,6 +11,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tonic::{Code, Status};
 
@@ -78,12 +79,16 @@ impl Run {
         }
     }
 
-    /// Ends the run at Ctrl-C.
-    pub(super) async fn heed_interrupts(&self) {
-        match tokio::signal::ctrl_c().await {
-            Ok(()) => self.interrupt(),
-            // Ctrl-C does then what it does in any program.
-            Err(_) => std::future::pending().await,
+    /// Ends the run at Ctrl-C, which is heeded from this call on: the first request may be on its way before anybody waits for the answer.
+    pub(super) fn heed_interrupts(&self) -> impl Future<Output = ()> {
+        let interrupts = signal(SignalKind::interrupt());
+        async move {
+            let Ok(mut interrupts) = interrupts else {
+                // Ctrl-C does then what it does in any program.
+                return std::future::pending().await;
+            };
+            interrupts.recv().await;
+            self.interrupt();
         }
     }
 
@@ -210,6 +215,8 @@ pub(super) async fn drive(
         issued: AtomicU64::new(0),
     });
     let (total, timeout) = (settings.total, settings.timeout);
+    let interrupted = run.heed_interrupts();
+    tokio::pin!(interrupted);
     let pacer = {
         let (run, tickets) = (run.clone(), tickets.clone());
         std::thread::Builder::new().name("bench-pacer".into()).spawn(move || tickets.pace(&run, total))?
@@ -221,8 +228,6 @@ pub(super) async fn drive(
     }
     let ended = async { while clients.join_next().await.is_some() {} };
     tokio::pin!(ended);
-    let interrupted = run.heed_interrupts();
-    tokio::pin!(interrupted);
     let mut is_over = false;
     tokio::select! {
         () = tokio::time::sleep_until(run.instant(run.window.start)) => {}
