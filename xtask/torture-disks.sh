@@ -84,7 +84,9 @@ kill "$member"; wait "$member"
 fill 64k; fill 1k; fill 1
 for start in first second; do
   serve
-  hustings status --wait 20s > /dev/null || { cat "$TMPDIR/serve.log"; echo "torture-disks: the $start start failed" >&2; exit 1; }
+  # The alarm may stand already: such a member serves reads, and its status says so and is no success.
+  hustings status --wait 20s > /dev/null 2> "$TMPDIR/status.log" || grep -q "NOSPACE, writes are refused" "$TMPDIR/status.log" ||
+    { cat "$TMPDIR/serve.log" "$TMPDIR/status.log"; echo "torture-disks: the $start start failed" >&2; exit 1; }
   [ "$(hustings get key)" = before ]
   kill "$member"; wait "$member"
 done
