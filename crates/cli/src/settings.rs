@@ -242,7 +242,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_value_its_source_and_a_remedy() {
-        let rows: [(&[&str], &str); 21] = [
+        let rows: [(&[&str], &str); 22] = [
+            (&["--initial-cluster", "default=ann:s@h:1"], "a peer URL of \"default\" names a user"),
             (&["--initial-cluster", "default=http://ann:s,cret@h:1"], ": a part of it is not of the form name=url"),
             (
                 &["--listen-client-urls", "http://ann:s@h"],

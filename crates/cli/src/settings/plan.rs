@@ -391,7 +391,7 @@ impl Settings {
             });
         let is_of_peers = name == "initial-advertise-peer-urls";
         for url in &urls {
-            if is_of_peers && may_name_user(url) {
+            if is_of_peers && url.contains('@') {
                 return self.bad(name, format!("it names a user: {NO_USER}"));
             }
             let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
@@ -434,7 +434,7 @@ pub(crate) fn founders_in(text: &str) -> Result<BTreeMap<String, Member>, String
         let founder = founders.entry(name.to_string()).or_default();
         founder.name = name.to_string();
         let url = url.trim_end_matches('/').to_string();
-        if may_name_user(&url) {
+        if url.contains('@') {
             return Err(format!("a peer URL of {name:?} names a user: {NO_USER}"));
         }
         if founder.peer_urls.contains(&url) {

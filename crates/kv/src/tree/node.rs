@@ -10,6 +10,7 @@ use crate::{order::Order, version::Version};
 
 /// So many entries take 744 bytes of 768 in the order by key, 536 of 640 by revision, and 952 of 1,024 by both.
 const INNER_ENTRIES: usize = 13;
+
 /// A leaf or an inner node, shared until it changes.
 pub(super) enum Node<O: Order> {
     Leaf(Arc<Leaf<O>>),
