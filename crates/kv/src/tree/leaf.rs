@@ -47,13 +47,18 @@ impl<O: Order> Leaf<O> {
         let head = O::head(place, self.common);
         let first = self.heads.partition_point(|other| *other < head);
         let alike = self.heads[first..].partition_point(|other| *other == head);
-        let Some(one) = self.versions.get(first).or(self.versions.last()) else { return Err(0) };
+        let Some(one) = self.neighbour(first) else { return Err(0) };
         if !O::is_alike(one, place, self.common) {
             // It is before or behind all of them: what they have in common, it has not.
             return Err(if O::compare(one, place) == Ordering::Less { self.versions.len() } else { 0 });
         }
         let among = self.versions[first..first + alike].binary_search_by(|version| O::compare(version, place));
         among.map(|at| first + at).map_err(|at| first + at)
+    }
+
+    /// The version at an index, or the last one: a search has looked at it.
+    fn neighbour(&self, at: usize) -> Option<&Version> {
+        self.versions.get(at).or(self.versions.last())
     }
 
     pub(super) fn insert(&mut self, version: Version) -> Inserted<O> {
@@ -67,7 +72,9 @@ impl<O: Order> Leaf<O> {
         }
         let (kept, goes_behind) = self.split_for(at);
         let mut behind = Leaf::<O>::new(self.versions.drain(kept..).collect());
-        self.take_heads();
+        if kept < LEAF_VERSIONS {
+            self.take_heads();
+        }
         match goes_behind {
             true => behind.put(at - kept, version),
             false => self.put(at, version),
@@ -80,7 +87,7 @@ impl<O: Order> Leaf<O> {
 
     fn put(&mut self, at: usize, version: Version) {
         let place = O::place(&version);
-        let is_alike = self.versions.first().is_some_and(|first| O::is_alike(first, place, self.common));
+        let is_alike = self.neighbour(at).is_some_and(|one| O::is_alike(one, place, self.common));
         let head = O::head(place, self.common);
         self.versions.insert(at, version);
         match is_alike && self.versions.len() > 2 {

@@ -30,6 +30,13 @@ pub(super) struct Entry<O: Order> {
     pub(super) node: Node<O>,
 }
 
+/// The leaf where a place is, and the nodes directly before and behind it.
+struct Way<'t, O: Order> {
+    leaf: &'t Leaf<O>,
+    before: Option<&'t Node<O>>,
+    behind: Option<&'t Node<O>>,
+}
+
 /// What an insertion did.
 pub(super) enum Inserted<O: Order> {
     Added,
@@ -127,37 +134,30 @@ impl<O: Order> Node<O> {
 
     /// The last version at or before a place.
     pub(super) fn last_until(&self, place: O::Place<'_>) -> Option<&Version> {
-        let (mut node, mut before) = (self, None);
-        loop {
-            match node {
-                Node::Leaf(leaf) => {
-                    let at = match leaf.find(place) {
-                        Ok(at) => return leaf.versions().get(at),
-                        Err(at) => at,
-                    };
-                    let here = at.checked_sub(1).and_then(|at| leaf.versions().get(at));
-                    return here.or_else(|| before.and_then(Node::last));
-                }
-                Node::Inner(inner) => {
-                    let at = inner.entry_at(place);
-                    before = at.checked_sub(1).map(|at| &inner.0[at].node).or(before);
-                    node = &inner.0[at].node;
-                }
-            }
-        }
+        let Way { leaf, before, .. } = self.way_to(place);
+        let until = match leaf.find(place) {
+            Ok(at) => at + 1,
+            Err(at) => at,
+        };
+        let here = until.checked_sub(1).and_then(|at| leaf.versions().get(at));
+        here.or_else(|| before.and_then(Node::last))
     }
 
     /// The first version at or behind a place.
     pub(super) fn first_from(&self, place: O::Place<'_>) -> Option<&Version> {
-        let (mut node, mut behind) = (self, None);
+        let Way { leaf, behind, .. } = self.way_to(place);
+        let (Ok(at) | Err(at)) = leaf.find(place);
+        leaf.versions().get(at).or_else(|| behind.and_then(Node::first))
+    }
+
+    fn way_to(&self, place: O::Place<'_>) -> Way<'_, O> {
+        let (mut node, mut before, mut behind) = (self, None, None);
         loop {
             match node {
-                Node::Leaf(leaf) => {
-                    let (Ok(at) | Err(at)) = leaf.find(place);
-                    return leaf.versions().get(at).or_else(|| behind.and_then(Node::first));
-                }
+                Node::Leaf(leaf) => return Way { leaf, before, behind },
                 Node::Inner(inner) => {
                     let at = inner.entry_at(place);
+                    before = at.checked_sub(1).map(|at| &inner.0[at].node).or(before);
                     behind = inner.0.get(at + 1).map(|entry| &entry.node).or(behind);
                     node = &inner.0[at].node;
                 }

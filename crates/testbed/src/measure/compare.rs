@@ -133,7 +133,7 @@ impl Row {
 }
 
 /// The middle one, or the mean of the two in the middle.
-fn median(sorted: &[f64]) -> f64 {
+pub(crate) fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     match sorted {
         [] => f64::NAN,

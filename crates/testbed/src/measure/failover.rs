@@ -6,6 +6,7 @@
 
 use crate::crowd::{Crowd, Sizes};
 use crate::namespaces::Namespaces;
+use crate::store::{bench, fill};
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use hustings_api::Client;
@@ -156,13 +157,13 @@ impl Subject {
         for position in 0..3 {
             cluster.wait_until_serving(position).await?;
         }
-        let endpoints = cluster.endpoints().join(",");
         if plan.keys > 0 {
-            // As the bench does before it reads.
-            bench(plan.binary, &endpoints, &["get", "--seconds", "1", "--keys", &plan.keys.to_string()])?;
+            fill(&cluster, plan.binary, plan.keys).await?;
         }
         if plan.entries > 0 {
-            bench(plan.binary, &endpoints, &["put", "--keys", "1000", "--total", &plan.entries.to_string()])?;
+            let entries = plan.entries.to_string();
+            let words = ["put", "--keys", "1000", "--total", &entries, "--clients", "256", "--warm-up", "0s"];
+            bench(&cluster, plan.binary, &words).await?;
         }
         let crowd = Crowd::at(&cluster, plan.crowd).await?;
         Ok(Subject { name: name.to_owned(), cluster, crowd, gaps: Vec::new(), acknowledged: Vec::new() })
@@ -239,19 +240,6 @@ impl Subject {
 
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
-}
-
-/// Runs `hustings bench` with 256 clients.
-fn bench(binary: &str, endpoints: &str, words: &[&str]) -> Result<()> {
-    let command = std::process::Command::new(binary)
-        .arg("bench")
-        .args(words)
-        .args(["--clients", "256", "--warm-up", "0s", "--endpoints", endpoints])
-        .output()?;
-    if !command.status.success() {
-        bail!("the store could not be filled: {}", String::from_utf8_lossy(&command.stderr));
-    }
-    Ok(())
 }
 
 /// The median time of a 4 KiB overwrite and its sync in `directory`, the floor under every election.

@@ -4,6 +4,7 @@
 //! reads; each member is killed and started again in turn; then 64 clients overwrite keys in any order while members cut snapshots and a
 //! client saves one.
 
+use crate::compare;
 use crate::resources::resident_mib;
 use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
@@ -74,7 +75,7 @@ fn row(seen: &[Seen]) -> Vec<String> {
     let median = |of: fn(&Seen) -> f64| {
         let mut all: Vec<f64> = seen.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+        compare::median(&all)
     };
     vec![
         format!("{:.0}", median(|seen| seen.filled_mib)),
@@ -90,9 +91,7 @@ fn row(seen: &[Seen]) -> Vec<String> {
 
 async fn one(program: &Program, binary: &str, keys: u32) -> Result<Seen> {
     let mut cluster = Cluster::start(program.clone(), 3).await?;
-    let keys = keys.to_string();
-    let fill = ["get", "--seconds", "1", "--warm-up", "0s", "--clients", "256", "--keys", &keys];
-    bench(&cluster, binary, &fill).await?;
+    fill(&cluster, binary, keys).await?;
     let filled_mib = largest(&cluster).await;
 
     let mut start_ms: f64 = 0.0;
@@ -106,6 +105,7 @@ async fn one(program: &Program, binary: &str, keys: u32) -> Result<Seen> {
     let restarted_mib = largest(&cluster).await;
 
     let before = snapshots(&cluster);
+    let keys = keys.to_string();
     let write = ["put", "--seconds", WRITING, "--clients", "64", "--keys", &keys];
     let (report, saved) = tokio::join!(bench(&cluster, binary, &write), save(&cluster));
     let (report, ()) = (report?, saved?);
@@ -157,6 +157,13 @@ fn look_for_snapshots(directory: &Path, found: &mut BTreeSet<PathBuf>) {
             found.insert(path);
         }
     }
+}
+
+/// Writes so many keys in their order, as the bench does before it reads.
+pub(crate) async fn fill(cluster: &Cluster, binary: &str, keys: u32) -> Result<()> {
+    let keys = keys.to_string();
+    let words = ["get", "--seconds", "1", "--warm-up", "0s", "--clients", "256", "--keys", &keys];
+    bench(cluster, binary, &words).await.map(drop)
 }
 
 /// Runs `hustings bench`, and gives its report.
