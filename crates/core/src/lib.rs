@@ -27,6 +27,7 @@ pub mod tally;
 pub mod preference;
 
 pub mod status;
+pub mod succession;
 pub mod timing;
 
 pub mod wire;
@@ -54,6 +55,7 @@ pub use replica::replicated::Replicated;
 pub use replica::state_machine::{self, OnceDurable, SnapshotError, SnapshotFile, StateMachine};
 pub use replica::{ApplyVersion, Replica};
 pub use status::{Reason, Role, Status, Transition};
+pub use succession::Succession;
 pub use tally::Tally;
 pub use term::Term;
 pub use timing::Timing;

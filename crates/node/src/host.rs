@@ -18,7 +18,7 @@ use hustings_core::protocol::LinkState;
 use hustings_core::replica::{Action, Event, RecordNumber, Replica, ReplicaMessage, ReplicaTimer, Request, RequestId};
 use hustings_core::{
     Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, SnapshotReference, StateMachine,
-    Transition, Wire,
+    Succession, Transition, Wire,
 };
 use hustings_recorder::{Mark, Tape};
 use hustings_wal::Disk;
@@ -146,6 +146,8 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
     /// Changes that nobody was told of yet, and the leader of the last one.
     untold: Vec<(SystemTime, Transition)>,
     leader_seen: Option<NodeId>,
+    /// Whose turn it is once the leader falls silent.
+    succession: Succession,
     noting: Noting,
     told_applied: u64,
     stopping: Option<oneshot::Sender<()>>,
@@ -181,6 +183,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             news: News::new(),
             untold: Vec::new(),
             leader_seen: None,
+            succession: Succession::default(),
             noting: Noting::new(),
             told_applied: 0,
             stopping: None,

@@ -61,6 +61,12 @@ impl<P: Protocol, S: Service> World<P, S> {
             Action::Send(to, message) => self.send(at, to, message),
             Action::SetTimer(timer, after) => {
                 let (now, machine) = (self.now, &mut self.machines[at]);
+                let after = match &machine.replica {
+                    Some(replica) if self.settings.has_succession => {
+                        machine.succession.part(&timer, after, id, replica.membership())
+                    }
+                    _ => after,
+                };
                 let deadline = now + machine.draw(&after);
                 if let Some(when) = machine.arm(timer, deadline) {
                     let life = machine.lives;
@@ -90,6 +96,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 let verdict = self.judge.on_transition(&transition);
                 self.judged(verdict);
                 self.counts.on_transition(&transition);
+                self.machines[at].succession.note(&transition);
                 self.journal.note(self.now, Line::Transition(transition));
             }
             Action::Membership(membership) => self.on_membership(at, &membership),

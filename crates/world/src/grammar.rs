@@ -65,9 +65,9 @@ pub const HEADERS: [Sentence; 7] = [
         "so many members; the seed of chance; entries after which a snapshot is cut; most bytes of a message; entries kept below a snapshot; when a member that ended by itself starts again; most bytes that are not committed; cost of the commands that a member applies in one turn",
     ),
     line(
-        "timing HEARTBEAT SHORTEST LONGEST",
+        "timing HEARTBEAT SHORTEST LONGEST [succession 0|1]",
         "timing 50ms 300ms 600ms",
-        "the heartbeat interval, and the range of the election timeout",
+        "the heartbeat interval, and the range of the election timeout; whether the first in line after a leader draws from the beginning of it, as in a server",
     ),
     line(
         "network SHORTEST LONGEST [loss N] [duplicates N]",

@@ -12,6 +12,7 @@ use hustings_core::replica::applied_requests::AppliedRequests;
 use hustings_core::replica::{Birth, RecordNumber, Replica, ReplicaTimer, SnapshotContents};
 use hustings_core::{
     Cluster, ClusterId, Durable, Lsn, Membership, NodeId, Protocol, Record, SnapshotReference, StateMachine, Status,
+    Succession,
 };
 use hustings_wal::{Identity, Options, Preparation, SimulatedDisk, SnapshotStore, Wal};
 use std::collections::{BTreeMap, VecDeque};
@@ -154,6 +155,8 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) rate: u64,
     pub(crate) told_elapsed_at: u64,
     pub(crate) dice: Dice,
+    /// Whose turn it is once the leader falls silent.
+    pub(crate) succession: Succession,
     pub(crate) next_proposal: u64,
     pub(crate) next_read: u64,
     pub(crate) incarnation: u64,
@@ -202,6 +205,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             rate: 1_000_000,
             told_elapsed_at: 0,
             dice: Dice::new(seed, 2, id.0),
+            succession: Succession::default(),
             next_proposal: 1,
             next_read: 1,
             incarnation: 0,
@@ -256,6 +260,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
         }
         self.wal = Some(wal);
         self.store = Some(store);
+        self.succession = Succession::default();
         self.incarnation = if self.plants.reuses_incarnation { 1 } else { recovered.boots };
         let durable = recovered.durable.clone();
         let birth = Birth {

@@ -172,12 +172,18 @@ impl Script {
                     }
                 }
             }
-            ["timing", heartbeat, low, high] => {
+            ["timing", heartbeat, low, high, rest @ ..] => {
                 let duration = |word| micros(word).map(Duration::from_micros);
                 let (heartbeat, election_min, election_max) = (duration(heartbeat)?, duration(low)?, duration(high)?);
                 let timing = Timing { heartbeat, election_min, election_max };
                 timing.check().map_err(|misfit| misfit.to_string())?;
                 settings.timing = timing;
+                for (name, value) in pairs(header, rest)? {
+                    match name {
+                        "succession" => settings.has_succession = at_most(name, value, 1)? > 0,
+                        other => return unknown(other, &options(header)),
+                    }
+                }
             }
             ["network", low, high, rest @ ..] => {
                 let mut quality = {
@@ -289,7 +295,7 @@ impl Script {
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Settings { nodes, seed, timing, limits, policy, quality, disk, load, .. } = &self.settings;
-        let Settings { priorities, witnesses, regions, restart_after, .. } = &self.settings;
+        let Settings { priorities, witnesses, regions, has_succession, restart_after, .. } = &self.settings;
         let micros = |duration: Duration| shown(crate::settings::micros(duration));
         for line in &self.headline {
             writeln!(f, "# {line}")?;
@@ -311,7 +317,8 @@ impl fmt::Display for Script {
             cost => writeln!(f, " slice {cost}")?,
         }
         let (low, high) = (micros(timing.election_min), micros(timing.election_max));
-        writeln!(f, "timing {} {low} {high}", micros(timing.heartbeat))?;
+        let succession = if *has_succession { " succession 1" } else { "" };
+        writeln!(f, "timing {} {low} {high}{succession}", micros(timing.heartbeat))?;
         let Quality { delay_min, delay_max, loss, duplicates } = quality;
         let (low, high) = (shown(*delay_min), shown(*delay_max));
         writeln!(f, "network {low} {high} loss {loss} duplicates {duplicates}")?;

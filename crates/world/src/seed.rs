@@ -98,6 +98,7 @@ impl Plan {
         if of_candidates.below(3) == 0 {
             settings.load.candidates = of_candidates.between(2, 3);
         }
+        settings.has_succession = Dice::new(seed, 25, nodes).below(2) == 0;
         let mut kinds = KINDS.to_vec();
         kinds.retain(|_| dice.below(2) == 0);
         let gap = [300_000, 2_000_000, 10_000_000, 30_000_000][dice.below(4) as usize];

@@ -89,6 +89,8 @@ pub struct Settings {
     pub regions: Vec<usize>,
     /// Properties that are this protocol's own.
     pub rules: Rules,
+    /// Whether the first in line after a leader draws its timers as a server's host does ([`hustings_core::Succession`]).
+    pub has_succession: bool,
     /// Delay in microseconds after which a supervisor restarts a process that ended by itself.
     pub restart_after: u64,
 }
@@ -109,6 +111,7 @@ impl Settings {
             witnesses: Vec::new(),
             regions: Vec::new(),
             rules: Rules::default(),
+            has_succession: false,
             restart_after: 500_000,
         }
     }

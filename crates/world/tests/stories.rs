@@ -24,6 +24,7 @@ mod laboratory;
 mod searching;
 mod seeds;
 mod sixth;
+mod succession;
 mod suite;
 mod waiting;
 mod witnesses;

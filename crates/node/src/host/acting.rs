@@ -67,7 +67,11 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                         within_frames(message, bytes_max, |message| link.outbox.put(&message));
                     }
                 }
-                Action::SetTimer(timer, after) => self.timers.arm(timer, &after, Instant::now()),
+                Action::SetTimer(timer, after) => {
+                    let (me, membership) = (self.replica.me(), self.replica.membership());
+                    let after = self.succession.part(&timer, after, me, membership);
+                    self.timers.arm(timer, &after, Instant::now());
+                }
                 Action::CancelTimer(timer) => self.timers.disarm(timer),
                 Action::Applied { request, lsn, response } => {
                     Counters::add(&self.wiring.counters.proposals_applied, 1);

@@ -70,6 +70,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             Counters::add(&counters.leader_changes, 1);
         }
         self.leader_seen = transition.leader;
+        self.succession.note(&transition);
         if transition.to == Role::Leader && transition.from != Role::Leader {
             Counters::add(&counters.elections_won, 1);
             self.describing.begin_at(self.replica.status().last.index);
