@@ -11,6 +11,7 @@ use hustings_core::{Role, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod causes;
+mod endings;
 mod words;
 
 pub use causes::Cause;
@@ -28,6 +29,8 @@ pub struct Story {
     pub causes: Vec<Cause>,
     /// Time without a leader, in microseconds.
     pub gap_micros: u64,
+    /// The end of the reign that began, in words, where nobody is noted to lead after it.
+    pub ended: Option<String>,
     /// Notes of all members around the change, in order.
     pub evidence: Vec<Evidence>,
     /// Members whose recordings nobody has, by name: they are judged by what others saw.
@@ -231,15 +234,18 @@ impl Story {
         let place = place?;
         let others = lines.iter().flat_map(|(_, _, line)| line.lives.iter());
         let left_out: BTreeSet<String> = others.map(|life| life.life.name.clone()).collect();
+        let is_last = place + 1 == reigns.len();
         let mut after = reigns.remove(place);
+        let ended = if is_last { line.end_of(&mut after) } else { None };
         let before = place.checked_sub(1).map(|place| reigns.remove(place));
         let Some(mut before) = before else {
-            let evidence = evidence(&line, after.since_micros, after.since_micros);
+            let evidence = evidence_of(&line, after.since_micros, &after, &ended);
             return Some(Story {
                 before: None,
                 after,
                 causes: Vec::new(),
                 gap_micros: 0,
+                ended,
                 evidence,
                 missing: missing(&line),
                 left_out,
@@ -254,9 +260,9 @@ impl Story {
             after.until_micros = Some(line.span(life).1);
         }
         let gap_micros = after.since_micros.saturating_sub(before.until_micros.unwrap_or(after.since_micros));
-        let evidence = evidence(&line, found.since_micros.unwrap_or(after.since_micros), after.since_micros);
+        let evidence = evidence_of(&line, found.since_micros.unwrap_or(after.since_micros), &after, &ended);
         let (causes, missing) = (found.causes, missing(&line));
-        Some(Story { before: Some(before), after, causes, gap_micros, evidence, missing, left_out })
+        Some(Story { before: Some(before), after, causes, gap_micros, ended, evidence, missing, left_out })
     }
 
     /// The story in plain sentences.
@@ -277,8 +283,22 @@ fn missing(line: &Timeline<'_>) -> BTreeSet<String> {
     }
     for life in &line.lives {
         named.remove(&life.life.name);
+        // One that was removed has no name to those that remain.
+        named.remove(&format!("(id {})", life.life.member_id));
     }
     named
+}
+
+/// What was noted around the change, and around the end of the reign that began, where nobody leads after it.
+fn evidence_of(line: &Timeline<'_>, from: u64, after: &Reign, ended: &Option<String>) -> Vec<Evidence> {
+    let mut all = evidence(line, from, after.since_micros);
+    if let Some(until) = after.until_micros.filter(|_| ended.is_some()) {
+        let mut more = evidence(line, until, until);
+        more.retain(|evidence| !all.contains(evidence));
+        all.extend(more);
+        all.sort_by_key(|evidence| evidence.at_micros);
+    }
+    all
 }
 
 fn evidence(line: &Timeline<'_>, from: u64, to: u64) -> Vec<Evidence> {

@@ -29,6 +29,7 @@ async fn why_a_raft_leader_was_replaced_is_told() {
     scene.is_stopped().await;
     scene.hands_over_to_one_that_stands_still().await;
     scene.is_paused_and_killed().await;
+    scene.loses_the_others().await;
     scene.are_played_again();
     scene.are_played_as_a_script();
 }
@@ -41,6 +42,7 @@ async fn why_a_gmt2000_leader_was_replaced_is_told() {
     scene.is_cut_off().await;
     scene.is_stopped().await;
     scene.is_muted_and_killed().await;
+    scene.loses_the_others().await;
     scene.is_removed_and_killed().await;
     scene.are_played_again();
 }
@@ -53,6 +55,7 @@ async fn why_a_blazingmq_leader_was_replaced_is_told() {
     scene.is_cut_off().await;
     scene.is_muted().await;
     scene.hands_over_to_one_that_stands_still().await;
+    scene.loses_the_others().await;
     scene.are_played_again();
 }
 
@@ -64,6 +67,7 @@ async fn why_a_zab_leader_was_replaced_is_told() {
     scene.is_cut_off().await;
     scene.is_muted_and_killed().await;
     scene.is_paused_and_killed().await;
+    scene.loses_the_others().await;
     scene.are_played_again();
 }
 
@@ -75,6 +79,7 @@ async fn why_a_paxos_leader_was_replaced_is_told() {
     scene.is_cut_off().await;
     scene.is_stopped().await;
     scene.hands_over().await;
+    scene.loses_the_others().await;
     scene.is_muted_and_killed().await;
     scene.is_removed_and_killed().await;
     scene.are_played_again();

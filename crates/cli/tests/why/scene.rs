@@ -281,6 +281,23 @@ impl Scene {
         assert_eq!(told["causes"][1], "killed", "{told:#}");
     }
 
+    /// The others are killed: the leader gives way, and while nobody leads, that is told. Then they come back, and somebody leads again.
+    pub(super) async fn loses_the_others(&mut self) {
+        let before = self.rig.leader().await;
+        self.does_to(before, "crash others").await;
+        let has_ended = wait_for("the leader to give way", async || {
+            let told = self.why()["sentences"].to_string();
+            told.contains("Nobody is noted to lead since then, when it gave way").then_some(())
+        });
+        has_ended.await.unwrap_or_else(|error| panic!("{error}: {}: {:#}", self.protocol, self.why()));
+        self.is_whole().await;
+        let told = self.is_told(before, "quorum-lost").await;
+        for step in [1, 2] {
+            let name = self.name((before + step) % 3);
+            assert!(sentence(&told).contains(&format!("{name} (")), "{name} is missing: {told:#}");
+        }
+    }
+
     /// The leader is removed, and killed as soon as somebody else leads.
     pub(super) async fn is_removed_and_killed(&mut self) {
         let before = self.rig.leader().await;

@@ -1,6 +1,8 @@
 //! Causes of the end of a reign: [`of`], and the [`Cause`]s that there are.
 
+mod ends;
 mod links;
+mod quorum;
 
 use super::{Reign, Timeline};
 use crate::mark::Mark;
@@ -80,6 +82,11 @@ pub enum Cause {
         /// Time since the leader was last heard, in microseconds.
         silence_micros: u64,
     },
+    /// The leader heard no quorum any more, and gave way.
+    QuorumLost {
+        /// Members that it missed: name, and what it noted of each.
+        missed: Vec<(String, String)>,
+    },
     /// The leader is no longer a voter.
     Removed,
     /// Another member is to lead when it can.
@@ -120,6 +127,7 @@ impl Cause {
             Cause::Cut { .. } => "cut",
             Cause::LinkEnded { .. } => "link-ended",
             Cause::Silent { .. } => "silent",
+            Cause::QuorumLost { .. } => "quorum-lost",
             Cause::Removed => "removed",
             Cause::Preferred { .. } => "preferred",
             Cause::GaveWay { .. } => "gave-way",
@@ -148,8 +156,10 @@ const ENDED_AFTER_MICROS: u64 = 2_000_000;
 const SILENT_MICROS: u64 = 200_000;
 /// A leader that was not heard for so long was missed: heartbeats come more often.
 const MISSED_MICROS: u64 = 100_000;
-/// Processes that end within this time end together.
+/// What belongs to one end is noted within this time.
 const TOGETHER_MICROS: u64 = 1_000_000;
+/// Processes whose last notes are no further apart ended at once: what each noted in its last quarter of a second may be missing.
+const AT_ONCE_MICROS: u64 = 500_000;
 
 /// Explains the end of one reign before the beginning of the next.
 pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
@@ -157,21 +167,26 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
     let stepped_down = case.step_down();
     let mut causes = Vec::new();
     causes.extend(case.request());
-    causes.extend(case.removal());
-    causes.extend(case.failure());
+    // A member that was removed ends itself, for that.
+    causes.extend(case.removal().or_else(|| case.failure()));
     if causes.is_empty() && !case.has_given_way_to_its_disk() {
         causes.extend(case.preference());
     }
     let ended = causes.is_empty().then(|| case.end()).flatten();
     let until_micros = match &ended {
         Some((until, _)) => *until,
-        None => stepped_down.unwrap_or_else(|| case.last_heard().unwrap_or(after.since_micros)),
+        None => stepped_down
+            .or_else(|| case.own_end(&causes))
+            .unwrap_or_else(|| case.last_heard().unwrap_or(after.since_micros)),
     };
     if let Some((_, cause)) = ended {
         if matches!(cause, Cause::Killed { .. }) {
             causes.extend(case.silence_before_the_kill());
         }
         causes.push(cause);
+    }
+    if causes.is_empty() {
+        causes.extend(case.death_of_others());
     }
     let disk = case.disk(until_micros);
     let has_given_way = case.has_given_way_to_its_disk();
@@ -187,7 +202,8 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
         causes.extend(case.stillness_of_others());
     }
     if causes.is_empty() || case.is_only_a_circumstance(&causes, has_given_way) {
-        let rest = case.cut().or_else(|| causes.is_empty().then(|| Cause::Unknown { because: after.because.clone() }));
+        let unknown = || Cause::Unknown { because: after.because.clone() };
+        let rest = case.cut().or_else(|| causes.is_empty().then(|| case.silence_of_others().unwrap_or_else(unknown)));
         causes.splice(0..0, rest);
     }
     let since_micros = Some(until_micros.min(after.since_micros));
@@ -331,98 +347,6 @@ impl Case<'_, '_> {
         })
     }
 
-    /// The old leader's process noted nothing any more: when, and why.
-    fn end(&self) -> Option<(u64, Cause)> {
-        let Some(own) = self.before.life else { return self.end_as_others_saw_it() };
-        let (_, ended) = self.line.span(own);
-        let next = self.line.next_life(own);
-        let latest = (0..self.line.lives.len()).map(|life| self.line.span(life).1).max().unwrap_or(0);
-        let broken = self.broken_links(Some(ended));
-        let is_over = next.is_some() || latest > ended + ENDED_AFTER_MICROS || self.has_ended_with(&broken, ended);
-        if !is_over || ended > self.after.since_micros {
-            return None;
-        }
-        let first = broken.iter().map(|link| link.at).min();
-        let until = first.unwrap_or(ended).max(ended);
-        let boot = |life: usize| &self.line.lives[life].life.boot_id;
-        let is_rebooted = next.is_some_and(|next| boot(next) != boot(own));
-        let successor_begun = self.after.life.map_or(0, |life| self.line.span(life).0);
-        // A member that still noted something after the new leader's process began was not ended with the others.
-        let survivors = (0..self.line.lives.len()).any(|life| {
-            let (begun, end) = self.line.span(life);
-            life != own && begun <= ended && end > (ended + TOGETHER_MICROS).min(successor_begun)
-        });
-        let is_everybody = !survivors && successor_begun > ended;
-        if is_everybody || is_rebooted {
-            return Some((until, Cause::PowerLost { is_everybody }));
-        }
-        Some((until, self.killed(&broken)))
-    }
-
-    /// Without the old leader's own notes: its links ended, before the next one led.
-    fn end_as_others_saw_it(&self) -> Option<(u64, Cause)> {
-        let broken = self.broken_links(None);
-        let first = broken.iter().map(|link| link.at).min().filter(|first| *first <= self.after.since_micros)?;
-        Some((first, self.killed(&broken)))
-    }
-
-    fn killed(&self, broken: &[BrokenLink<'_>]) -> Cause {
-        let first = broken.iter().map(|link| link.at).min().unwrap_or(0);
-        let seen =
-            broken.iter().map(|link| (self.line.name(link.life).to_owned(), link.why.to_owned(), link.at - first));
-        Cause::Killed { seen_by: seen.collect() }
-    }
-
-    /// What was missed of the old leader for long before it was killed. A killed process is missed at once; one that was missed
-    /// before stood still, or was cut off: then it went on to note what it was told.
-    fn silence_before_the_kill(&self) -> Option<Cause> {
-        let (at, micros) = self.silence()?;
-        // A successor that stood still itself for most of it has missed nobody.
-        let own_stalls = self.stalls.iter().filter(|stall| Some(stall.life) == self.after.life);
-        let common =
-            own_stalls.map(|stall| stall.until.min(at).saturating_sub(stall.from.max(at.saturating_sub(micros))));
-        if micros <= SILENT_MICROS || common.max().unwrap_or(0) * 2 > micros {
-            return None;
-        }
-        let own = self.before.life.map(|life| self.line.span(life).1);
-        let ran_until = own.unwrap_or(0);
-        // From the end of its links on it is known to be gone, however long an election takes. Who stood still saw that end late: it
-        // happened before the first saw it, and after the last could have seen it.
-        let broken = self.broken_links(own);
-        let first = broken.iter().map(|link| link.at).min();
-        let gone = broken.iter().map(|link| self.no_earlier(link.life, link.at)).max().min(first);
-        let gone = gone.map(|gone| gone.max(ran_until));
-        let heard = self.last_sign().unwrap_or(at.saturating_sub(micros));
-        let silence_micros = gone.map_or(micros, |gone| gone.saturating_sub(heard));
-        if silence_micros <= SILENT_MICROS {
-            return None;
-        }
-        if own.is_none() {
-            // Whether it stood still, only its own recording would show.
-            return Some(Cause::Silent { deaf: self.after.leader.clone(), silence_micros });
-        }
-        if ran_until > at.saturating_sub(micros / 2) {
-            return self.cut();
-        }
-        // It stood still until it was killed, longer than the one that missed it waited.
-        let has_stood_still = gone.is_none_or(|gone| gone - ran_until > SILENT_MICROS);
-        has_stood_still.then(|| Cause::Paused { who: self.before.leader.clone(), micros: silence_micros })
-    }
-
-    /// The earliest time at which something can have happened that a life noted at this time: what came while its loop did not run,
-    /// it hears when it runs again.
-    fn no_earlier(&self, life: usize, at: u64) -> u64 {
-        let stalls = self.stalls.iter().filter(|stall| stall.life == life);
-        let around = stalls.filter(|stall| (stall.from..=stall.until + MISSED_MICROS).contains(&at));
-        around.map(|stall| stall.from).min().unwrap_or(at)
-    }
-
-    /// Time when the old leader's next process began.
-    fn begins_again(&self) -> Option<u64> {
-        let lives = (0..self.line.lives.len()).filter(|life| self.line.name(*life) == self.before.leader);
-        lives.map(|life| self.line.span(life).0).filter(|begun| *begun > self.before.since_micros).min()
-    }
-
     /// The old leader's disk as a cause, if it stood still shortly before.
     fn disk(&self, until: u64) -> Option<Cause> {
         let from = until.saturating_sub(CIRCUMSTANCE_MICROS).max(self.before.since_micros);
@@ -466,26 +390,6 @@ impl Case<'_, '_> {
         old.or_else(|| new().map(|(micros, waited)| stood_still(&self.after.leader, micros, waited)))
     }
 
-    /// The loops of other members as a cause: the old leader gave way because it heard no quorum, and they did not run.
-    fn stillness_of_others(&self) -> Vec<Cause> {
-        let is_alone = self.step_down_because().is_some_and(|because| because.contains("no quorum"));
-        let Some(until) = self.step_down().filter(|_| is_alone) else { return Vec::new() };
-        let mut causes = Vec::new();
-        for life in (0..self.line.lives.len()).filter(|life| Some(*life) != self.before.life) {
-            // A pause is noted when it is over.
-            let mut notes = self.line.of_life(Some(life), until, u64::MAX);
-            causes.extend(notes.find_map(|seen| match seen.mark {
-                Mark::Late { micros, waited_micros }
-                    if *micros > SILENT_MICROS && seen.at.saturating_sub(*micros) < until =>
-                {
-                    Some(stood_still(self.line.name(life), *micros, *waited_micros))
-                }
-                _ => None,
-            }));
-        }
-        causes
-    }
-
     fn has_given_way_to_its_disk(&self) -> bool {
         self.step_down_because().is_some_and(|because| because.contains("disk stalls"))
     }
@@ -512,7 +416,13 @@ impl Case<'_, '_> {
     }
 
     fn last_heard(&self) -> Option<u64> {
-        self.silence().map(|(at, silence)| at.saturating_sub(silence).max(self.before.since_micros))
+        let (at, silence) = self.silence()?;
+        let heard = at.saturating_sub(silence);
+        // A process that never heard it says how long ago it began.
+        let begun = self.after.life.map(|life| self.line.span(life).0);
+        let has_heard = begun.is_none_or(|begun| begun + MISSED_MICROS < heard);
+        let heard = if has_heard { heard } else { self.last_sign().unwrap_or(heard) };
+        Some(heard.max(self.before.since_micros))
     }
 
     /// The old leader handed over, and nobody had asked it to: it does so for a member that is preferred to it, or as a caretaker. It
@@ -545,17 +455,25 @@ impl Case<'_, '_> {
     fn cut(&self) -> Option<Cause> {
         let (at, silence_micros) = self.silence()?;
         let deaf = self.after.leader.clone();
+        let from = at.saturating_sub(silence_micros);
         if self.before.life.is_none() {
-            return Some(Cause::Silent { deaf, silence_micros });
+            return Some(match silence_micros <= MISSED_MICROS {
+                true => Cause::GaveWay { who: deaf },
+                false => Cause::Silent { deaf, silence_micros },
+            });
         }
         if silence_micros <= SILENT_MICROS
             && let Some(why) = self.ended_link()
         {
             return Some(Cause::LinkEnded { deaf, why });
         }
+        // What a process noted last may not be written yet; of one that has noted something since it fell silent it is known that it ran.
+        let noted = self.before.life.map_or(0, |life| self.line.span(life).1);
+        if noted <= from + silence_micros / 2 && silence_micros > MISSED_MICROS {
+            return Some(Cause::Silent { deaf, silence_micros });
+        }
         // The old leader's view of the new one when it moved before that one was elected; later it may hear everything
         // again. At the beginning of the silence a member that is cut off has heard everybody a moment ago, too.
-        let from = at.saturating_sub(silence_micros);
         let mut moves = self.line.of_life(self.before.life, from + silence_micros / 2, self.elected());
         let learnt = moves.find_map(|seen| match seen.mark {
             Mark::Transition { heard, because, .. } => {

@@ -12,7 +12,7 @@ pub fn clock_time(unix_micros: u64) -> String {
 }
 
 /// `0.2 ms`, `35 ms`, `2.3 s`, `4 min`.
-fn lasting(micros: u64) -> String {
+pub(super) fn lasting(micros: u64) -> String {
     match micros {
         0..10_000 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),
         10_000..1_000_000 => format!("{} ms", micros / 1_000),
@@ -29,32 +29,39 @@ fn listed(names: &[String]) -> String {
     }
 }
 
+/// `n2 (its process has died) and n3 (not heard for 650 ms)`.
+fn missed_by(missed: &[(String, String)]) -> String {
+    let each: Vec<String> = missed.iter().map(|(who, why)| format!("{who} ({why})")).collect();
+    listed(&each)
+}
+
 /// The story in sentences, in order.
 pub(super) fn sentences(story: &Story) -> Vec<String> {
-    let Story { before, after, causes, gap_micros, missing, left_out, .. } = story;
+    let Story { before, after, causes, gap_micros, ended, missing, left_out, .. } = story;
     let mut told = Vec::new();
-    match before {
-        None => told.push(format!(
-            "{} leads term {} since {}, the first leader that is noted: {}.",
+    let reign = match after.until_micros.filter(|_| ended.is_some()) {
+        Some(until) => format!(
+            "{} led term {} from {} until {}",
             after.leader,
             after.term,
             clock_time(after.since_micros),
-            after.because
-        )),
+            clock_time(until)
+        ),
+        None => format!("{} leads term {} since {}", after.leader, after.term, clock_time(after.since_micros)),
+    };
+    match before {
+        None => told.push(format!("{reign}, the first leader that is noted: {}.", after.because)),
         Some(before) => {
             let until = before.until_micros.unwrap_or(after.since_micros);
             let why = causes.first().map_or(String::new(), |cause| decisive(cause, before, after));
             told.push(format!("{} led term {} until {}{why}.", before.leader, before.term, clock_time(until)));
             told.extend(causes.iter().skip(1).map(|cause| circumstance(cause, before)));
-            told.push(format!(
-                "{} leads term {} since {}: {}.",
-                after.leader,
-                after.term,
-                clock_time(after.since_micros),
-                after.because
-            ));
+            told.push(format!("{reign}: {}.", after.because));
             told.push(format!("For {} nobody led.", lasting(*gap_micros)));
         }
+    }
+    if let Some(why) = ended {
+        told.push(format!("Nobody is noted to lead since then, when {why}."));
     }
     if !missing.is_empty() {
         let names: Vec<String> = missing.iter().cloned().collect();
@@ -73,7 +80,7 @@ pub(super) fn sentences(story: &Story) -> Vec<String> {
 fn decisive(cause: &Cause, before: &Reign, after: &Reign) -> String {
     let leader = &before.leader;
     match cause {
-        Cause::HandedOver { what } => format!(", when it was asked {what}"),
+        Cause::HandedOver { what } => format!(": it had been asked {what}"),
         Cause::Stopped => ", when its process was told to stop".to_owned(),
         Cause::Upgraded { from, to } => {
             format!(", when its process was told to stop; {to} came after {from}")
@@ -123,6 +130,10 @@ fn decisive(cause: &Cause, before: &Reign, after: &Reign) -> String {
             ", when {deaf} had heard nothing from it for {}: its process, its machine or the network stood still",
             lasting(*silence_micros)
         ),
+        Cause::QuorumLost { missed } => match missed.is_empty() {
+            true => ", when it heard no quorum any more".to_owned(),
+            false => format!(", when it heard no quorum any more: it missed {}", missed_by(missed)),
+        },
         Cause::Removed => ", when it was removed from the voters".to_owned(),
         Cause::Preferred { who } => format!(", when it gave way to {who}, which is preferred to it"),
         Cause::GaveWay { who } => {
@@ -152,6 +163,7 @@ fn circumstance(cause: &Cause, before: &Reign) -> String {
         Cause::Failed { why } => format!("The process of {leader} ended itself: {why}."),
         Cause::Cut { deaf, .. } | Cause::Silent { deaf, .. } => format!("{deaf} did not hear {leader}."),
         Cause::LinkEnded { deaf, .. } => format!("The connection of {deaf} to {leader} had ended."),
+        Cause::QuorumLost { .. } => format!("{leader} heard no quorum any more."),
         Cause::Removed => format!("{leader} had been removed from the voters."),
         Cause::Preferred { who } => format!("{who} is preferred."),
         Cause::GaveWay { who } => format!("{leader} handed over to {who}."),

@@ -1,5 +1,7 @@
 //! Stories of recordings that were written by hand: what processes can be made to do is told in `cargo test -p hustings --test why`.
 
+mod incidents;
+
 use hustings_core::{Lsn, Role, Term};
 use hustings_recorder::story::{Cause, Story};
 use hustings_recorder::{Heard, Life, Mark, Note, NoteKind, Recording};

@@ -1,0 +1,78 @@
+//! What became of the others, where the old leader gave way because it heard no quorum.
+
+use super::{Case, Cause, MISSED_MICROS, SILENT_MICROS, stood_still};
+use crate::mark::Mark;
+use crate::story::words::lasting;
+use std::collections::BTreeMap;
+
+impl Case<'_, '_> {
+    /// When the old leader gave way because it heard no quorum, if it did.
+    fn alone(&self) -> Option<u64> {
+        let is_alone = self.step_down_because().is_some_and(|because| because.contains("no quorum"));
+        self.step_down().filter(|_| is_alone)
+    }
+
+    /// The deaths of others as a cause: links of the old leader were down when it gave way, and no process of those members ran.
+    pub(super) fn death_of_others(&self) -> Option<Cause> {
+        let until = self.alone()?;
+        let mut links: BTreeMap<&str, (u32, &str)> = BTreeMap::new();
+        for seen in self.line.of_life(self.before.life, 0, until) {
+            // Two dials that cross are two links, of which one ends.
+            match seen.mark {
+                Mark::LinkUp { peer } => links.entry(peer).or_default().0 += 1,
+                Mark::LinkDown { peer, why } => {
+                    let (links, last_end) = links.entry(peer).or_default();
+                    // Of a link whose beginning has left the ring nothing but its end is known.
+                    (*links, *last_end) = (links.saturating_sub(1), why);
+                }
+                _ => {}
+            }
+        }
+        let ran = |name: &str| {
+            let mut spans = (0..self.line.lives.len())
+                .filter(|life| self.line.name(*life) == name)
+                .map(|life| self.line.span(life));
+            spans.any(|(begun, ended)| begun <= until && until <= ended)
+        };
+        let voters = self.membership().map(|(voters, _)| voters);
+        let votes = |name: &str| voters.is_none_or(|voters| voters.iter().any(|voter| voter == name));
+        let missed = links.into_iter().filter(|(peer, (links, _))| *links == 0 && !ran(peer) && votes(peer));
+        let missed: Vec<_> = missed.map(|(peer, (_, why))| (peer.to_owned(), why.to_owned())).collect();
+        // Those alone must leave it no quorum: one that died long ago explains nothing.
+        let is_enough = voters.is_none_or(|voters| voters.len().saturating_sub(missed.len()) * 2 <= voters.len());
+        (is_enough && !missed.is_empty()).then_some(Cause::QuorumLost { missed })
+    }
+
+    /// The silence of others as a cause, where nothing else is known of them.
+    pub(super) fn silence_of_others(&self) -> Option<Cause> {
+        let until = self.alone()?;
+        let mut gave_way = self.line.of_life(self.before.life, until, until);
+        let heard = gave_way.find_map(|seen| match seen.mark {
+            Mark::Transition { heard, because, .. } if because.contains("no quorum") => Some(heard),
+            _ => None,
+        })?;
+        let missed = heard.iter().filter(|heard| heard.silence_micros > MISSED_MICROS || !heard.is_linked);
+        let missed =
+            missed.map(|heard| (heard.peer.clone(), format!("not heard for {}", lasting(heard.silence_micros))));
+        Some(Cause::QuorumLost { missed: missed.collect() })
+    }
+
+    /// The loops of other members as a cause: the old leader gave way because it heard no quorum, and they did not run.
+    pub(super) fn stillness_of_others(&self) -> Vec<Cause> {
+        let Some(until) = self.alone() else { return Vec::new() };
+        let mut causes = Vec::new();
+        for life in (0..self.line.lives.len()).filter(|life| Some(*life) != self.before.life) {
+            // A pause is noted when it is over.
+            let mut notes = self.line.of_life(Some(life), until, u64::MAX);
+            causes.extend(notes.find_map(|seen| match seen.mark {
+                Mark::Late { micros, waited_micros }
+                    if *micros > SILENT_MICROS && seen.at.saturating_sub(*micros) < until =>
+                {
+                    Some(stood_still(self.line.name(life), *micros, *waited_micros))
+                }
+                _ => None,
+            }));
+        }
+        causes
+    }
+}
