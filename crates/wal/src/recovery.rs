@@ -21,7 +21,7 @@ use crate::disk::{Disk, File};
 use crate::error::WalError;
 use crate::meta::{Meta, Start};
 use crate::sector::{PAYLOAD, SECTOR, Seal, State};
-use crate::segment::{self, ATTESTATION_SECTORS, FIRST_SECTOR, Header, Segment};
+use crate::segment::{self, ATTESTATION_SECTORS, FIRST_SECTOR, GOES_ON_IN, Header, Segment};
 use bytes::BytesMut;
 use hustings_core::{Durable, Entry, Membership, Record, SnapshotReference};
 use std::collections::VecDeque;
@@ -130,6 +130,8 @@ struct Reader {
     index_max: u64,
     has_batches: bool,
     residue: Option<Residue>,
+    /// The segment in which the log goes on behind this one, as far as this one says.
+    goes_on_in: u64,
 }
 
 impl Reader {
@@ -149,6 +151,7 @@ impl Reader {
             index_max: 0,
             has_batches: false,
             residue: None,
+            goes_on_in: 0,
         }
     }
 
@@ -160,6 +163,7 @@ impl Reader {
         self.index_max = 0;
         self.has_batches = false;
         self.residue = None;
+        self.goes_on_in = 0;
     }
 
     fn damaged(&self, sector: u64, what: impl Into<String>) -> WalError {
@@ -348,6 +352,11 @@ pub(crate) fn read(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
             surplus.push(sequence);
         }
     }
+    // Whoever only looks at a directory in use may have listed it before that one was made.
+    if reader.goes_on_in > highest && disk.open(&segment::name(reader.goes_on_in)).is_err() {
+        let (newest, gone) = (disk.location(&segment::name(highest)), reader.goes_on_in);
+        return Err(missing(gone, format!("{newest} says that the log goes on in it")));
+    }
     let Some((current, Sealed { index_max, .. }, next_sector)) = last else {
         return Err(missing(meta.segment.max(1), "the directory was created with it".into()));
     };
@@ -361,7 +370,11 @@ pub(crate) fn read(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
         return Err(WalError::damaged(file, offset, what));
     }
     if lowest > reader.oldest {
-        return Err(missing(lowest - 1, format!("the log needs all segments from {} on", reader.oldest)));
+        let what = match reader.last_batch {
+            0 => "none that is left holds any of the log".to_owned(),
+            _ => format!("the log needs all segments from {} on", reader.oldest),
+        };
+        return Err(missing(lowest - 1, what));
     }
     if current.header.sequence < meta.segment {
         let file = disk.location(&segment::name(meta.segment));
@@ -392,9 +405,10 @@ fn read_attestations(disk: &dyn Disk, segment: &Segment, reader: &mut Reader) ->
         let mut sector = [0; SECTOR];
         let io = |source| WalError::io("reading", disk.location(&segment.name), Some(offset), source);
         segment.file.read_at(offset, &mut sector).map_err(io)?;
-        if let State::Valid { batch, position: 0 } = seal.state(index, &sector)
-            && batch > reader.attested
-        {
+        let State::Valid { batch, position: 0 } = seal.state(index, &sector) else { continue };
+        let goes_on_in = u64::from_le_bytes(sector[GOES_ON_IN].try_into().expect("eight bytes"));
+        reader.goes_on_in = reader.goes_on_in.max(goes_on_in);
+        if batch > reader.attested {
             reader.attested = batch;
             reader.attested_at = (disk.location(&segment.name), offset);
         }

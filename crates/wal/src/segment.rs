@@ -22,6 +22,8 @@ use std::ops::Range;
 pub const FIRST_SECTOR: u64 = 16;
 /// The sectors that take turns in attesting how far the batches are durable.
 pub const ATTESTATION_SECTORS: Range<u64> = 8..10;
+/// The bytes of an attestation that name the segment in which the log goes on; 0 while this is the last.
+pub const GOES_ON_IN: Range<usize> = 8..16;
 /// Smallest length of a segment, in bytes.
 pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 /// Far more than anyone will write; a name beyond is none of ours.

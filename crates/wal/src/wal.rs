@@ -23,7 +23,7 @@ use crate::prepare::{Preparer, Wait};
 use crate::recovery::{self, Found, Recovered, Sealed};
 use crate::reserve;
 use crate::sector::{SECTOR, Seal};
-use crate::segment::{self, ATTESTATION_SECTORS, FIRST_SECTOR, Header, SEGMENT_BYTES_MIN, Segment};
+use crate::segment::{self, ATTESTATION_SECTORS, FIRST_SECTOR, GOES_ON_IN, Header, SEGMENT_BYTES_MIN, Segment};
 use bytes::{BufMut as _, BytesMut};
 use hustings_core::replica::versions::version_wanted_by;
 use hustings_core::{ApplyVersion, Durable, Membership, Promise, Record, Term};
@@ -320,7 +320,7 @@ impl Wal {
             }
             // Durable with the next sync: no batch waits for it.
             if wal.synced - wal.attested >= ATTESTED_EVERY {
-                wal.attest()?;
+                wal.attest(None)?;
             }
             Ok(())
         })
@@ -332,18 +332,20 @@ impl Wal {
     /// Whatever the disk refuses; from then on the log is poisoned.
     pub fn probe(&mut self) -> Result<(), WalError> {
         self.unless_poisoned(|wal| {
-            wal.attest()?;
+            wal.attest(None)?;
             wal.sync_current()
         })
     }
 
     /// Writes down outside of the batches how far they are durable, so that a tail that was durable and vanished is not taken
-    /// for one that was cut. Two places take turns: a crash may spoil the one that is being written.
-    fn attest(&mut self) -> Result<(), WalError> {
+    /// for one that was cut. Two places take turns: a crash may spoil the one that is being written. The last attestation of a segment
+    /// names the one in which the log goes on: without it, a log whose newest segments somebody deleted would look like an older one.
+    fn attest(&mut self, goes_on_in: Option<u64>) -> Result<(), WalError> {
         self.attestations += 1;
         let index = ATTESTATION_SECTORS.start + self.attestations % 2;
         let mut sector = [0; SECTOR];
         sector[..8].copy_from_slice(&self.attestations.to_le_bytes());
+        sector[GOES_ON_IN].copy_from_slice(&goes_on_in.unwrap_or(0).to_le_bytes());
         self.seal.close(index, self.synced, 0, &mut sector);
         let offset = index * SECTOR as u64;
         self.current.file.write_at(offset, &sector).map_err(|source| self.io("attesting", Some(offset), source))?;
@@ -455,7 +457,7 @@ impl Wal {
 
     /// Goes on in the next segment. Nothing unsynced stays behind, so a log is only ever torn in its last segment.
     fn rotate(&mut self) -> Result<(), WalError> {
-        if self.synced < self.last_batch {
+        if self.synced == 0 {
             self.sync_current()?;
         }
         let sequence = self.current.header.sequence + 1;
@@ -463,6 +465,12 @@ impl Wal {
         let needed = (FIRST_SECTOR + batch::sectors_for(self.pending.len())) * SECTOR as u64;
         header.bytes = header.bytes.max(needed);
         let next = self.preparer.take(&header)?;
+        // It is there durably before it is named, and named before anything in it can be acknowledged.
+        // Where nothing was written before, there is nothing to attest.
+        if self.synced > 0 {
+            self.attest(Some(sequence))?;
+            self.sync_current()?;
+        }
         let full = std::mem::replace(&mut self.current, next);
         self.sealed.push_back(Sealed {
             sequence: full.header.sequence,

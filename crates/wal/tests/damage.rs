@@ -244,6 +244,34 @@ fn a_synced_tail_that_vanished_is_refused() {
 }
 
 #[test]
+fn a_log_whose_newest_segments_were_deleted_is_refused() {
+    // Goal: nobody takes what is left for an older, whole log. Method: a log of some segments that was opened once; its last one is
+    // deleted, the last two, and so on; the files that were made ahead of need as well, or not.
+    let disk = SimulatedDisk::new(1);
+    let (mut wal, _) = open(&disk).unwrap();
+    for index in 1..=60 {
+        wal.append(&put(1, index, 1_500)).unwrap();
+        wal.sync().unwrap();
+    }
+    drop(wal);
+    let mut segments: Vec<String> = disk.list().unwrap().into_iter().filter(|name| name.ends_with(".seg")).collect();
+    segments.sort();
+    assert!(segments.len() >= 4, "{segments:?}");
+    for kept in 1..segments.len() {
+        let copy = disk.fork(1);
+        for gone in &segments[kept..] {
+            copy.remove(gone).unwrap();
+        }
+        copy.sync_directory().unwrap();
+        let error = open(&copy).map(|(_, recovered)| recovered.durable.entries.len()).expect_err("entries are gone");
+        assert!(matches!(error, WalError::Missing { .. }), "{error}");
+        let (next, said) = (&segments[kept], error.to_string());
+        assert!(said.contains(next.as_str()) && said.contains("says that the log goes on in it"), "{said}");
+    }
+    assert_eq!(open(&disk).unwrap().1.durable.entries.len(), 60);
+}
+
+#[test]
 fn lengths_that_lie_under_good_checksums_are_refused() {
     // Goal: BI-06. Method: seal a batch whose head, then one whose record, claims four gigabytes.
     use hustings_wal::batch::{HEAD, Head, seal};
