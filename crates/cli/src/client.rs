@@ -440,7 +440,7 @@ async fn save(matches: &ArgMatches) -> Result<()> {
     let (mut hash, mut tail, mut bytes) = (Sha256::new(), Vec::new(), 0usize);
     while let Some(piece) = stream.next().await {
         let piece = piece.map_err(|status| from_broken(&status))?.blob;
-        file.write_all(&piece)?;
+        file.write_all(&piece).with_context(|| format!("cannot write {}", target.display()))?;
         bytes += piece.len();
         // All but the last 32 bytes are hashed; those are the digest.
         tail.extend_from_slice(&piece);
@@ -451,7 +451,7 @@ async fn save(matches: &ArgMatches) -> Result<()> {
     if hash.finalize().as_slice() != tail {
         bail!("the snapshot did not arrive whole: its SHA-256 does not match; save it again");
     }
-    file.as_file().sync_all()?;
+    file.as_file().sync_all().with_context(|| format!("cannot write {}", target.display()))?;
     file.persist(&target).with_context(|| format!("cannot write {}", target.display()))?;
     match format_of(matches) {
         Format::Json => {

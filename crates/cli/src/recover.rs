@@ -215,14 +215,19 @@ fn read(path: &Path) -> Result<Survey> {
         Err(error @ WalError::InUse { .. }) => {
             Err(error).context("a member lives there: stop it first; if it still serves, nothing need be recovered")
         }
-        Err(error @ (WalError::Damaged { .. } | WalError::Missing { .. })) => Err(error).with_context(|| {
-            format!(
-                "{} is damaged: leave it out and recover from another, or put back a copy of it that is whole",
-                path.display()
-            )
-        }),
+        // Without what these errors advise on another day.
+        Err(WalError::Damaged { file, offset, what }) => damaged(path, &format!("{file}, byte {offset}: {what}")),
+        Err(WalError::Missing { file, what }) => damaged(path, &format!("{file} is missing: {what}")),
         Err(error) => Err(error).with_context(|| format!("{} cannot be used", path.display())),
     }
+}
+
+fn damaged(path: &Path, what: &str) -> Result<Survey> {
+    Err(anyhow!(
+        "{} is damaged: leave it out and recover from another, or put back a copy of it that is whole; where none is left, `hustings \
+         snapshot restore` makes a cluster of a snapshot: {what}",
+        path.display()
+    ))
 }
 
 /// Refuses what cannot be read, and directories that do not belong together.

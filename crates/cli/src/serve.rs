@@ -382,6 +382,10 @@ fn warn_of_others(data_dir: &Path) {
     let entries = std::fs::read_dir(data_dir).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.retain(|name| !is_usual(name));
+    // A member's own files: what is wrong with them is said where they are read.
+    if names.iter().any(|name| name.starts_with("wal-") && name.ends_with(".seg")) {
+        return;
+    }
     names.sort();
     if let Some(first) = names.first() {
         tracing::warn!(

@@ -20,7 +20,7 @@ pub enum WalError {
     },
     /// There is no space left.
     #[error(
-        "{action} {file}: the disk is full ({error}); free space on it, but delete no file of the data directory, then start again"
+        "{action} {file}: the disk is full ({error}); free space on it, but delete no file of the data directory, then try again"
     )]
     Full {
         /// The operation that was tried, such as "writing".
