@@ -27,7 +27,6 @@ pub mod tally;
 pub mod preference;
 
 pub mod status;
-pub mod succession;
 pub mod timing;
 
 pub mod wire;
@@ -53,9 +52,9 @@ pub use protocol::{
 };
 pub use replica::replicated::Replicated;
 pub use replica::state_machine::{self, OnceDurable, SnapshotError, SnapshotFile, StateMachine};
+pub use replica::succession::Succession;
 pub use replica::{ApplyVersion, Replica};
 pub use status::{Reason, Role, Status, Transition};
-pub use succession::Succession;
 pub use tally::Tally;
 pub use term::Term;
 pub use timing::Timing;

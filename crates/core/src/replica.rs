@@ -28,6 +28,7 @@ pub mod reads;
 pub mod replicated;
 pub mod snapshots;
 pub mod state_machine;
+pub mod succession;
 pub mod versions;
 pub mod witness;
 
