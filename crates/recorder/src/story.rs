@@ -79,6 +79,14 @@ pub(crate) struct Seen<'a> {
     pub(crate) mark: &'a Mark,
 }
 
+/// A link that ended and did not come up again, as the life at one end noted it.
+pub(crate) struct LostLink<'a> {
+    pub(crate) life: usize,
+    pub(crate) peer: &'a str,
+    pub(crate) at: u64,
+    pub(crate) why: &'a str,
+}
+
 /// All recordings on one time line.
 pub(crate) struct Timeline<'a> {
     pub(crate) lives: Vec<&'a Recording>,
@@ -132,10 +140,41 @@ impl<'a> Timeline<'a> {
         self.seen.iter().filter(move |seen| Some(seen.life) == life && (from..=to).contains(&seen.at))
     }
 
+    /// All lives of a member.
+    pub(crate) fn lives_of<'s>(&'s self, name: &'s str) -> impl Iterator<Item = usize> + 's {
+        (0..self.lives.len()).filter(move |life| self.name(*life) == name)
+    }
+
+    /// When anybody noted anything last.
+    pub(crate) fn latest(&self) -> u64 {
+        (0..self.lives.len()).map(|life| self.span(life).1).max().unwrap_or(0)
+    }
+
+    /// The links that are down at this time, by what the life at one end noted until then, ordered by life and peer. Two dials that cross
+    /// are two links; of a link whose beginning has left the ring nothing but its end is known.
+    pub(crate) fn lost_links(&self, until: u64) -> Vec<LostLink<'_>> {
+        let mut links: BTreeMap<(usize, &str), (u32, Option<LostLink<'_>>)> = BTreeMap::new();
+        for seen in self.seen.iter().take_while(|seen| seen.at <= until) {
+            match seen.mark {
+                Mark::LinkUp { peer } => {
+                    let (up, lost) = links.entry((seen.life, peer)).or_default();
+                    (*up, *lost) = (*up + 1, None);
+                }
+                Mark::LinkDown { peer, why } => {
+                    let (up, lost) = links.entry((seen.life, peer)).or_default();
+                    *up = up.saturating_sub(1);
+                    *lost = (*up == 0).then_some(LostLink { life: seen.life, peer, at: seen.at, why });
+                }
+                _ => {}
+            }
+        }
+        links.into_values().filter_map(|(_, lost)| lost).collect()
+    }
+
     /// The life of the same member that came after this one.
     pub(crate) fn next_life(&self, life: usize) -> Option<usize> {
         let (begun, _) = self.span(life);
-        let same = (0..self.lives.len()).filter(|other| self.name(*other) == self.name(life));
+        let same = self.lives_of(self.name(life));
         same.filter(|other| self.span(*other).0 > begun).min_by_key(|other| self.span(*other).0)
     }
 

@@ -1,6 +1,6 @@
 //! The end of the last reign that there is, where nobody is noted to lead after it.
 
-use super::{Reign, Timeline};
+use super::{LostLink, Reign, Timeline};
 use crate::mark::Mark;
 use hustings_core::Role;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,13 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const NOTED_SINCE_MICROS: u64 = 1_000_000;
 /// What a link says of itself whose peer died.
 const DIED: &str = "process has died";
-
-/// A link to a member that ended, and did not come up again.
-struct LostLink<'a> {
-    life: usize,
-    at: u64,
-    why: &'a str,
-}
 
 impl Timeline<'_> {
     /// How the last reign that there was ended, if it did: its leader noted so, or others show that its process ended.
@@ -49,12 +42,11 @@ impl Timeline<'_> {
             return Some((noted, why));
         }
         // Recordings are read one after the other: one link that ended after its last note may be that of a living leader.
-        let lost = self.lost_links(&reign.leader, noted);
-        let latest = (0..self.lives.len()).map(|life| self.span(life).1).max().unwrap_or(0);
+        let lost = self.lost_links_to(&reign.leader, noted);
         let names: BTreeSet<&str> = lost.iter().map(|link| self.name(link.life)).collect();
         let is_shown = names.len() > 1 || lost.iter().any(|link| link.why.contains(DIED));
         if let Some(first) =
-            lost.iter().min_by_key(|link| link.at).filter(|_| is_shown && latest > noted + NOTED_SINCE_MICROS)
+            lost.iter().min_by_key(|link| link.at).filter(|_| is_shown && self.latest() > noted + NOTED_SINCE_MICROS)
         {
             return Some((
                 first.at,
@@ -94,28 +86,14 @@ impl Timeline<'_> {
             _ => None,
         });
         let has_no_quorum = voters.is_some_and(|voters| (voters - lost.len().min(voters)) * 2 <= voters);
-        let has_died = self.lost_links(&reign.leader, reign.since_micros).iter().any(|link| link.why.contains(DIED));
+        let has_died = self.lost_links_to(&reign.leader, reign.since_micros).iter().any(|link| link.why.contains(DIED));
         lost.into_iter().min().filter(|_| has_no_quorum || has_died)
     }
 
-    /// The links to a member that ended from this time on and are down in what their own members noted last. Two dials that cross are two
-    /// links; of a link whose beginning has left the ring nothing but its end is known.
-    fn lost_links(&self, peer: &str, from: u64) -> Vec<LostLink<'_>> {
-        let mut links: BTreeMap<usize, (u32, Option<LostLink<'_>>)> = BTreeMap::new();
-        for seen in &self.seen {
-            match seen.mark {
-                Mark::LinkUp { peer: of } if of == peer => {
-                    let (up, lost) = links.entry(seen.life).or_default();
-                    (*up, *lost) = (*up + 1, None);
-                }
-                Mark::LinkDown { peer: of, why } if of == peer => {
-                    let (up, lost) = links.entry(seen.life).or_default();
-                    *up = up.saturating_sub(1);
-                    *lost = (*up == 0).then_some(LostLink { life: seen.life, at: seen.at, why });
-                }
-                _ => {}
-            }
-        }
-        links.into_values().filter_map(|(_, lost)| lost).filter(|link| link.at >= from).collect()
+    /// The links to a member that ended from this time on and are down in what their own members noted last.
+    fn lost_links_to(&self, peer: &str, from: u64) -> Vec<LostLink<'_>> {
+        let mut lost = self.lost_links(u64::MAX);
+        lost.retain(|link| link.peer == peer && link.at >= from);
+        lost
     }
 }

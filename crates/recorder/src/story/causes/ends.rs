@@ -12,10 +12,9 @@ impl Case<'_, '_> {
         let Some(own) = self.before.life else { return self.end_as_others_saw_it() };
         let (_, ended) = self.line.span(own);
         let next = self.line.next_life(own);
-        let latest = (0..self.line.lives.len()).map(|life| self.line.span(life).1).max().unwrap_or(0);
         let broken = self.broken_links(Some(ended));
         // A process that stands still notes nothing either: that it ended, its links say or the process that came after it.
-        let is_seen_to_end = latest > ended + ENDED_AFTER_MICROS && !broken.is_empty();
+        let is_seen_to_end = self.line.latest() > ended + ENDED_AFTER_MICROS && !broken.is_empty();
         let is_over = next.is_some() || is_seen_to_end || self.has_ended_with(&broken, ended);
         if !is_over || ended > self.after.since_micros {
             return None;
@@ -26,9 +25,7 @@ impl Case<'_, '_> {
         let successor_begun = self.after.life.map_or(0, |life| self.line.span(life).0);
         // Of each member that ran lately a process ended at once with it, and no other one ran meanwhile.
         let has_ended_too = |name: &str| {
-            let spans = (0..self.line.lives.len())
-                .filter(|life| self.line.name(*life) == name)
-                .map(|life| self.line.span(life));
+            let spans = self.line.lives_of(name).map(|life| self.line.span(life));
             let before: Vec<(u64, u64)> = spans.filter(|(begun, _)| *begun <= ended).collect();
             let at_once = |end: u64| end.abs_diff(ended) <= AT_ONCE_MICROS && end <= successor_begun;
             let was_gone = before.iter().all(|(_, end)| end + CIRCUMSTANCE_MICROS < ended);
@@ -126,7 +123,7 @@ impl Case<'_, '_> {
 
     /// Time when the old leader's next process began.
     pub(super) fn begins_again(&self) -> Option<u64> {
-        let lives = (0..self.line.lives.len()).filter(|life| self.line.name(*life) == self.before.leader);
+        let lives = self.line.lives_of(&self.before.leader);
         lives.map(|life| self.line.span(life).0).filter(|begun| *begun > self.before.since_micros).min()
     }
 }

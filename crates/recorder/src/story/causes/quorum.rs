@@ -3,7 +3,6 @@
 use super::{Case, Cause, MISSED_MICROS, SILENT_MICROS, stood_still};
 use crate::mark::Mark;
 use crate::story::words::lasting;
-use std::collections::BTreeMap;
 
 impl Case<'_, '_> {
     /// When the old leader gave way because it heard no quorum, if it did.
@@ -15,29 +14,15 @@ impl Case<'_, '_> {
     /// The deaths of others as a cause: links of the old leader were down when it gave way, and no process of those members ran.
     pub(super) fn death_of_others(&self) -> Option<Cause> {
         let until = self.alone()?;
-        let mut links: BTreeMap<&str, (u32, &str)> = BTreeMap::new();
-        for seen in self.line.of_life(self.before.life, 0, until) {
-            // Two dials that cross are two links, of which one ends.
-            match seen.mark {
-                Mark::LinkUp { peer } => links.entry(peer).or_default().0 += 1,
-                Mark::LinkDown { peer, why } => {
-                    let (links, last_end) = links.entry(peer).or_default();
-                    // Of a link whose beginning has left the ring nothing but its end is known.
-                    (*links, *last_end) = (links.saturating_sub(1), why);
-                }
-                _ => {}
-            }
-        }
         let ran = |name: &str| {
-            let mut spans = (0..self.line.lives.len())
-                .filter(|life| self.line.name(*life) == name)
-                .map(|life| self.line.span(life));
+            let mut spans = self.line.lives_of(name).map(|life| self.line.span(life));
             spans.any(|(begun, ended)| begun <= until && until <= ended)
         };
         let voters = self.membership().map(|(voters, _)| voters);
         let votes = |name: &str| voters.is_none_or(|voters| voters.iter().any(|voter| voter == name));
-        let missed = links.into_iter().filter(|(peer, (links, _))| *links == 0 && !ran(peer) && votes(peer));
-        let missed: Vec<_> = missed.map(|(peer, (_, why))| (peer.to_owned(), why.to_owned())).collect();
+        let lost = self.line.lost_links(until).into_iter().filter(|link| Some(link.life) == self.before.life);
+        let missed = lost.filter(|link| !ran(link.peer) && votes(link.peer));
+        let missed: Vec<_> = missed.map(|link| (link.peer.to_owned(), link.why.to_owned())).collect();
         // Those alone must leave it no quorum: one that died long ago explains nothing.
         let is_enough = voters.is_none_or(|voters| voters.len().saturating_sub(missed.len()) * 2 <= voters.len());
         (is_enough && !missed.is_empty()).then_some(Cause::QuorumLost { missed })
