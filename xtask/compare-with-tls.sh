@@ -29,9 +29,9 @@ wait_for() { # until a command succeeds, thirty seconds at most
 
 "$hustings" up --tls --data-dir "$work/tls" --base-port 15379 >"$work/ours.log" 2>&1 &
 wait_for "$hustings" status --wait 30s --endpoints "$ours" "${trust[@]}"
-"$hustings" user add root:pw --endpoints "$ours" "${trust[@]}"
-"$hustings" user grant-role root root --endpoints "$ours" "${trust[@]}"
-"$hustings" auth enable --endpoints "$ours" "${trust[@]}"
+"$hustings" user add root:pw --endpoints "$ours" "${trust[@]}" >&2
+"$hustings" user grant-role root root --endpoints "$ours" "${trust[@]}" >&2
+"$hustings" auth enable --endpoints "$ours" "${trust[@]}" >&2
 
 cluster=n1=https://127.0.0.1:16380,n2=https://127.0.0.1:16382,n3=https://127.0.0.1:16384
 for number in 1 2 3; do
@@ -46,9 +46,9 @@ for number in 1 2 3; do
 done
 export ETCDCTL_API=3
 wait_for "$etcdctl" get a --endpoints "$theirs" "${trust[@]}"
-"$etcdctl" user add root:pw --endpoints "$theirs" "${trust[@]}"
-"$etcdctl" user grant-role root root --endpoints "$theirs" "${trust[@]}"
-"$etcdctl" auth enable --endpoints "$theirs" "${trust[@]}"
+"$etcdctl" user add root:pw --endpoints "$theirs" "${trust[@]}" >&2
+"$etcdctl" user grant-role root root --endpoints "$theirs" "${trust[@]}" >&2
+"$etcdctl" auth enable --endpoints "$theirs" "${trust[@]}" >&2
 
 for round in $(seq "$rounds"); do
   for clients in 64 256; do
@@ -64,7 +64,8 @@ python3 - "$work" <<'PYTHON'
 import glob, json, statistics, sys
 
 work = sys.argv[1]
-print("clients  system    put/s  lowest..highest  p99 ms  servers µs  others  ratio")
+print("| clients | system | put/s | lowest..highest | p99 ms | servers µs | others | ours of it |")
+print("|---|---|---|---|---|---|---|---|")
 for clients in (64, 256):
     rates = {}
     for system, name in (("ours", "hustings"), ("theirs", "etcd")):
@@ -72,6 +73,6 @@ for clients in (64, 256):
         of = lambda field: statistics.median(run[field] for run in runs)
         rates[system] = [run["per_second"] for run in runs]
         ratio = statistics.median(rates["ours"]) / statistics.median(rates[system])
-        print(f"{clients:7}  {name:8} {of('per_second'):6.0f}  {min(rates[system]):6.0f}..{max(rates[system]):<6.0f}"
-              f"  {of('p99_ms'):6.2f}  {of('server_cpu_micros_per_request'):10.1f}  {of('cpu_others_share'):6.0%}  {ratio:5.2f}")
+        print(f"| {clients} | {name} | {of('per_second'):.0f} | {min(rates[system]):.0f}..{max(rates[system]):.0f}"
+              f" | {of('p99_ms'):.2f} | {of('server_cpu_micros_per_request'):.1f} | {of('cpu_others_share'):.0%} | {ratio:.2f} |")
 PYTHON

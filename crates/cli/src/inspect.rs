@@ -7,7 +7,7 @@ use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of, json_bytes, not_found, output_argument, table};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use hustings_core::{Durable, Entry, Membership, Promise, Record, SnapshotReference};
+use hustings_core::{Durable, Entry, Lsn, Membership, Promise, Record, SnapshotReference};
 use hustings_wal::{Inspection, Peek};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -35,6 +35,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     for inspection in hustings_wal::inspect(directory)? {
         found.take(inspection, with_records);
     }
+    found.tell_needed_from_unneeded();
     found.name_what_is_missing(directory);
     if found.is_empty() {
         return Err(not_found(format!("{} holds no node: it is absent or empty", directory.display())));
@@ -79,13 +80,34 @@ struct Found {
     snapshots: Vec<(String, SnapshotReference)>,
     others: Vec<String>,
     damage: Vec<String>,
+    /// Snapshots that cannot be read: path, place and checksum that their names say, and the damage.
+    bad_snapshots: Vec<(String, Lsn, u32, String)>,
+    /// Of those, the paths of the ones that no node which starts here reads.
+    damaged_and_unneeded: Vec<String>,
     verdict: Option<Durable>,
     batch: u64,
 }
 
 impl Found {
     fn is_empty(&self) -> bool {
-        self.meta.is_none() && self.segments.is_empty() && self.snapshots.is_empty() && self.damage.is_empty()
+        self.meta.is_none()
+            && self.segments.is_empty()
+            && self.snapshots.is_empty()
+            && self.damage.is_empty()
+            && self.damaged_and_unneeded.is_empty()
+    }
+
+    /// Damage of a snapshot counts where the log refers to it, and where nobody can say whether it does.
+    fn tell_needed_from_unneeded(&mut self) {
+        for (file, lsn, digest, what) in std::mem::take(&mut self.bad_snapshots) {
+            let needed = self.verdict.as_ref().map(|durable| durable.snapshot.as_ref());
+            let is_needed = needed.is_none_or(|needed| needed.is_some_and(|it| (it.lsn, it.digest) == (lsn, digest)));
+            if is_needed {
+                self.damage.push(what);
+            } else {
+                self.damaged_and_unneeded.push(file);
+            }
+        }
     }
 
     /// Files that are not there and without which `serve` does not start, as it names them.
@@ -133,6 +155,9 @@ impl Found {
             (Inspection::Snapshot { file, reference }, _) => self.snapshots.push((file, reference)),
             (Inspection::Other { file }, _) => self.others.push(file),
             (Inspection::Bad(error), _) => self.damage.push(error.to_string()),
+            (Inspection::BadSnapshot { file, lsn, digest, error }, _) => {
+                self.bad_snapshots.push((file, lsn, digest, error.to_string()));
+            }
             (Inspection::Verdict(durable), _) => self.verdict = Some(*durable),
             // Nothing stands in a segment before the segment itself.
             (
@@ -173,6 +198,7 @@ impl Found {
             "snapshots": self.snapshots.iter().map(|(file, reference)| snapshot_json(file, reference)).collect::<Vec<_>>(),
             "other_files": self.others,
             "damage": self.damage,
+            "damaged_and_unneeded": self.damaged_and_unneeded,
             "recovered": self.verdict.as_ref().map(verdict_json),
         })
     }
@@ -217,6 +243,12 @@ impl Found {
         }
         if let Some(durable) = &self.verdict {
             println!("  recovers    {}", verdict_text(durable));
+        }
+        for file in &self.damaged_and_unneeded {
+            println!(
+                "  not needed  {} is damaged, and the log does not refer to it: it may be deleted",
+                file_name(file)
+            );
         }
         for damage in &self.damage {
             println!("  DAMAGE      {damage}");

@@ -188,8 +188,13 @@ async fn an_etcd_with_users_that_starts_again_is_followed_on() {
     let said = crate::support::run(&mut asking()).failed();
     assert!(said.contains(&format!("--etcd-password-file: {text} cannot be read")), "{said}");
     std::fs::write(&file, "wrong\n").expect("written");
-    let said = crate::support::run(&mut asking()).failed();
-    assert!(said.contains("the source does not know who asks"), "{said}");
+    let wrong = crate::support::run(&mut asking());
+    let what =
+        "the source refuses: etcdserver: authentication failed, invalid user ID or password; --etcd-user names root";
+    assert!(wrong.code == Some(5) && wrong.stderr.contains(what), "{wrong:?}");
+    let nobody = crate::support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &[]));
+    let what = "the source refuses: etcdserver: user name is empty; users count there: name one with --etcd-user";
+    assert!(nobody.code == Some(5) && nobody.stderr.contains(what), "{nobody:?}");
     let by_variable = asking().env("HUSTINGS_ETCD_PASSWORD", "pw").status().expect("it runs");
     assert!(by_variable.success());
     std::fs::write(&file, "pw\n").expect("written");

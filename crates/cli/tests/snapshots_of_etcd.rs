@@ -366,7 +366,7 @@ async fn a_damaged_snapshot_of_etcd_is_refused() {
         assert!(refusal(&flipped, &[]).contains("digest does not match"), "byte {place}");
     }
     assert!(refusal(&whole[..8_192], &[]).contains("was not copied whole"));
-    assert!(refusal(&whole[..whole.len() - 32], &[]).contains("say --skip-hash-check"));
+    assert!(refusal(&whole[..whole.len() - 32], &[]).contains("read with --skip-hash-check"));
     assert!(refusal(&whole[..8_192], &["--skip-hash-check"]).contains("it was not copied whole"));
     let mut newer = whole.clone();
     (newer[20], newer[4_096 + 20]) = (3, 3);
@@ -377,7 +377,7 @@ async fn a_damaged_snapshot_of_etcd_is_refused() {
     // A file out of a data directory has no digest.
     old.terminate(0).expect("it ends");
     let copied = old.nodes[0].data_dir.join("member/snap/db");
-    assert!(restore(&copied, &new, 0, &[]).failed().contains("say --skip-hash-check"));
+    assert!(restore(&copied, &new, 0, &[]).failed().contains("read with --skip-hash-check"));
     let taken = restore(&copied, &new, 0, &["--skip-hash-check"]);
     assert!(taken.code == Some(0) && taken.stderr.contains("lacks what stands in etcd's log alone"), "{taken:?}");
 }

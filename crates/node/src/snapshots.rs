@@ -186,7 +186,7 @@ fn run<S: StateMachine>(
                     Err(error) => Err(error),
                 }
             }
-            SnapshotJob::Load(reference) => match load_patiently(store, &reference) {
+            SnapshotJob::Load(reference) => match on_a_thread_of_its_own(|| load_patiently(store, &reference)) {
                 Ok((machine, state)) => {
                     newest = Some(reference.clone());
                     Ok(Some(SnapshotNews::Loaded { lsn: reference.lsn, machine: Box::new(machine), state }))
@@ -291,8 +291,21 @@ pub(crate) fn load<S: StateMachine>(
     store: &SnapshotStore,
     reference: &SnapshotReference,
 ) -> Result<(S, ReplicaState), String> {
-    let (reader, file) = open(store, reference).map_err(|error| error.to_string())?;
-    decode(reader, &file)
+    on_a_thread_of_its_own(|| {
+        let (reader, file) = open(store, reference).map_err(|error| error.to_string())?;
+        decode(reader, &file)
+    })
+}
+
+/// Does what takes much memory for a moment and waits for it. An allocator keeps what a thread has freed for that thread to use again; when
+/// it ends, what it freed is given back.
+fn on_a_thread_of_its_own<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("hustings-load".into()).spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| format!("no thread to load the snapshot on: {error}"))?;
+        // Its panic is the caller's.
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Reads as it goes: the file and what is in it are not in memory at the same time.

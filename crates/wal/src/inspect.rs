@@ -13,7 +13,7 @@ use crate::sector::{PAYLOAD, SECTOR, Seal, State};
 use crate::segment::{self, FIRST_SECTOR, Header};
 use crate::snapshot_file::{self, Held};
 use bytes::BytesMut;
-use hustings_core::{Durable, Record, SnapshotReference};
+use hustings_core::{Durable, Lsn, Record, SnapshotReference};
 use std::path::Path;
 
 /// One thing found in a data directory.
@@ -64,6 +64,17 @@ pub enum Inspection {
         file: String,
         /// Its place, length and checksum.
         reference: SnapshotReference,
+    },
+    /// A snapshot that is not as it should be. Only one that the log refers to is missed when a node starts here.
+    BadSnapshot {
+        /// Path of the snapshot.
+        file: String,
+        /// The place that its name says.
+        lsn: Lsn,
+        /// The checksum that its name says.
+        digest: u32,
+        /// The damage.
+        error: WalError,
     },
     /// A file that is none of these, or unfinished.
     Other {
@@ -116,8 +127,13 @@ fn look_at(disk: &dyn Disk, name: &str) -> Vec<Inspection> {
         look_at_meta(disk, &mut found)
     } else if let Some(sequence) = segment::sequence(name) {
         look_at_segment(disk, name, sequence, &mut found)
-    } else if snapshot_file::parse_name(name).is_some() {
-        look_at_snapshot(disk, name, &mut found)
+    } else if let Some((lsn, digest)) = snapshot_file::parse_name(name) {
+        let looked = look_at_snapshot(disk, name, &mut found);
+        found.extend(looked.err().map(|error| {
+            let file = disk.location(name);
+            Inspection::BadSnapshot { file, lsn, digest, error }
+        }));
+        Ok(())
     } else {
         found.push(Inspection::Other { file: disk.location(name) });
         Ok(())

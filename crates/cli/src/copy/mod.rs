@@ -32,7 +32,7 @@ use hustings_api::mvccpb::KeyValue;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use leases::Leases;
 use serde_json::json;
-use side::{Keys, Side};
+use side::{Keys, Refused, Side};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -110,15 +110,19 @@ pub(crate) fn commands() -> [Command; 2] {
 
 /// Runs `hustings import` or `export`.
 pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
+    connect_and_copy(verb, matches).await.map_err(Refused::told)
+}
+
+async fn connect_and_copy(verb: &str, matches: &ArgMatches) -> Result<()> {
     let urls: Vec<String> = matches.get_many::<String>("etcd").expect("clap requires it").cloned().collect();
     let user = etcd_user(matches)?;
     let names = if verb == "import" { ["source", "destination"] } else { ["destination", "source"] };
     let etcd = Client::connect_with(&urls, options_named(matches, &ETCD)?).await;
-    let etcd = Side::new(names[0], etcd.map_err(|error| of_connect(&error))?, user).await?;
+    let etcd = Side::new(names[0], etcd.map_err(|error| of_connect(&error))?, "--etcd-user", user).await?;
     // Says who asks, if users count here.
     connect(matches).await?;
     let ours = Client::connect_with(&endpoints_of(matches), options_of(matches)?).await?;
-    let ours = Side::new(names[1], ours, crate::credentials::given(matches)?).await?;
+    let ours = Side::new(names[1], ours, "--user", crate::credentials::given(matches)?).await?;
     let prefix = bytes_of(matches, "prefix");
     let from = if prefix.is_empty() { Bytes::from_static(b"\0") } else { prefix.clone() };
     let keys = Keys { from, end: prefix_end(&prefix) };

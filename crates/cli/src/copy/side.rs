@@ -1,6 +1,7 @@
 //! One of the two clusters of a copy: [`Side`], which is asked until it answers.
 
 use crate::exit::Exit;
+use crate::output::from_status;
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use hustings_api::client::CutShort;
@@ -26,6 +27,8 @@ pub(super) const PAGE: i64 = 500;
 pub(super) struct Side {
     /// `source` or `destination`, for people.
     pub(super) called: &'static str,
+    /// The flag that names who asks it.
+    user_flag: &'static str,
     pub(super) client: Client,
     user: Option<(String, String)>,
     token: Option<MetadataValue<Ascii>>,
@@ -40,8 +43,13 @@ pub(super) struct Keys {
 
 impl Side {
     /// A cluster that is connected, asked by this user if users count there.
-    pub(super) async fn new(called: &'static str, client: Client, user: Option<(String, String)>) -> Result<Side> {
-        let mut side = Side { called, client, user, token: None };
+    pub(super) async fn new(
+        called: &'static str,
+        client: Client,
+        user_flag: &'static str,
+        user: Option<(String, String)>,
+    ) -> Result<Side> {
+        let mut side = Side { called, user_flag, client, user, token: None };
         side.authenticate().await?;
         Ok(side)
     }
@@ -52,7 +60,7 @@ impl Side {
         match auth.authenticate(pb::AuthenticateRequest { name, password }).await {
             Ok(answer) => self.token = Some(answer.into_inner().token.parse()?),
             Err(status) if EtcdError::of(&status) == Some(EtcdError::AuthNotEnabled) => self.token = None,
-            Err(status) => bail!("the {} does not know who asks: {}", self.called, status.message()),
+            Err(status) => return Err(self.refused(status)),
         }
         Ok(())
     }
@@ -64,6 +72,11 @@ impl Side {
             request.metadata_mut().insert("token", token.clone());
         }
         request
+    }
+
+    fn refused(&self, status: Status) -> anyhow::Error {
+        let user = self.user.as_ref().map(|(name, _)| name.clone());
+        Refused { called: self.called, user_flag: self.user_flag, user, status }.into()
     }
 
     /// The next member that accepts.
@@ -88,15 +101,15 @@ impl Side {
                         status.message().to_owned()
                     }
                     // Neither passes by itself: a store that is full, a message that is too long.
-                    (Some(EtcdError::NoSpace), _) => return Err(Refused { called: self.called, status }.into()),
+                    (Some(EtcdError::NoSpace), _) => return Err(self.refused(status)),
                     (_, Code::ResourceExhausted) if status.message().contains("larger than max") => {
-                        return Err(Refused { called: self.called, status }.into());
+                        return Err(self.refused(status));
                     }
                     (_, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted) => {
                         status.message().to_owned()
                     }
                     _ if CutShort::told_by(&status).is_some() => status.message().to_owned(),
-                    _ => return Err(Refused { called: self.called, status }.into()),
+                    _ => return Err(self.refused(status)),
                 },
                 Err(_) => format!("no answer within {TIMEOUT:?}"),
             };
@@ -177,6 +190,8 @@ impl Side {
 #[derive(Debug)]
 pub(super) struct Refused {
     called: &'static str,
+    user_flag: &'static str,
+    user: Option<String>,
     status: Status,
 }
 
@@ -185,11 +200,31 @@ impl Refused {
     pub(super) fn is(error: &anyhow::Error, refusal: EtcdError) -> bool {
         error.downcast_ref::<Refused>().is_some_and(|refused| EtcdError::of(&refused.status) == Some(refusal))
     }
+
+    /// The exit code and all words of an error that this refusal is in; another error as it is.
+    pub(super) fn told(error: anyhow::Error) -> anyhow::Error {
+        let refusal = error.downcast_ref::<Refused>().map(|refused| from_status(&refused.status));
+        match refusal.as_ref().and_then(|refusal| refusal.downcast_ref::<Exit>()) {
+            Some(exit) => Exit::with(exit.code, format!("{error:#}")),
+            None => error,
+        }
+    }
 }
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the {} refuses: {}", self.called, self.status.message())
+        let Refused { called, user_flag, user, status } = self;
+        write!(f, "the {called} refuses: {}", status.message())?;
+        match (EtcdError::of(status), user) {
+            (Some(EtcdError::UserEmpty), _) => write!(f, "; users count there: name one with {user_flag}"),
+            (Some(EtcdError::AuthFailed), Some(user)) => {
+                write!(f, "; {user_flag} names {user}: is there such a user, and is that its password?")
+            }
+            (Some(EtcdError::PermissionDenied), Some(user)) => {
+                write!(f, "; {user}, whom {user_flag} names, may not do this: give it the role it needs, or name root")
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -112,6 +112,14 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// The member whose loop did not run, if that is the cause.
+    fn who_stood_still(&self) -> Option<&str> {
+        match self {
+            Cause::Paused { who, .. } | Cause::Starved { who, .. } => Some(who),
+            _ => None,
+        }
+    }
+
     /// The cause in one word, for programs.
     pub fn word(&self) -> &'static str {
         match self {
@@ -205,6 +213,12 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
         let unknown = || Cause::Unknown { because: after.because.clone() };
         let rest = case.cut().or_else(|| causes.is_empty().then(|| case.silence_of_others().unwrap_or_else(unknown)));
         causes.splice(0..0, rest);
+    }
+    if !causes.iter().any(|cause| matches!(cause, Cause::PowerLost { .. })) {
+        let is_told = |who: &str| causes.iter().any(|cause| cause.who_stood_still() == Some(who));
+        let mut meanwhile = case.stillness_meanwhile(until_micros);
+        meanwhile.retain(|cause| !cause.who_stood_still().is_some_and(is_told));
+        causes.extend(meanwhile);
     }
     let since_micros = Some(until_micros.min(after.since_micros));
     Found { causes, until_micros, since_micros }

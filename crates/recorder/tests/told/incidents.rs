@@ -247,7 +247,35 @@ fn a_kill_that_nobody_was_awake_to_see_is_told_at_its_time() {
     ];
     let again = life("n1", 1, vec![runs(12 * SECOND), runs(19 * SECOND)]);
     let told = story(&[killed_leader(), again, life("n2", 2, follower(wins)), life("n3", 3, follower(vec![]))]);
-    assert_eq!((words(&told), told.gap_micros), (vec!["killed"], 1_604_000), "{told:#?}");
+    assert_eq!((words(&told), told.gap_micros), (vec!["killed", "paused", "paused"], 1_604_000), "{told:#?}");
+}
+
+/// Goal: who made an outage long is told beside what began it. Method: the leader is killed, and of the two others one stands still; then
+/// for less than half of the time; then five members vote, and the other three are a majority.
+#[test]
+fn a_follower_that_stood_still_while_nobody_led_is_told() {
+    let told = |late_micros: u64, voters: &[&str]| {
+        let voters =
+            Mark::Membership { voters: voters.iter().map(|name| (*name).to_owned()).collect(), witnesses: vec![] };
+        let wins = vec![
+            (SECOND, voters),
+            follows_n1(),
+            (5_000_300, dies("n1")),
+            (5_000_400, goes_down(Role::PreCandidate, 1_000, false)),
+            (8_010_000, leads(2, "vote won", &[("n1", 3_010_000)])),
+            runs(19 * SECOND),
+        ];
+        let late = Mark::Late { micros: late_micros, waited_micros: 0 };
+        let other = vec![follows_n1(), (8_000_000, late), (8_000_100, dies("n1")), runs(19 * SECOND)];
+        let old = life("n1", 1, vec![(SECOND, leads(1, "vote won", &[])), runs(5 * SECOND)]);
+        let told = story(&[old, life("n2", 2, wins), life("n3", 3, other)]);
+        (words(&told), told.sentences().join(" "))
+    };
+    let (causes, said) = told(3_200_000, &["n1", "n2", "n3"]);
+    assert_eq!(causes, ["killed", "paused"], "{said}");
+    assert!(said.contains("The process of n3 stood still for 3.2 s. n2 leads term 2"), "{said}");
+    assert_eq!(told(1_000_000, &["n1", "n2", "n3"]).0, ["killed"]);
+    assert_eq!(told(3_200_000, &["n1", "n2", "n3", "n4", "n5"]).0, ["killed"]);
 }
 
 /// Goal: members that end one after the other did not lose their power. Method: both followers are killed, the leader three seconds

@@ -115,8 +115,8 @@ pub enum SnapshotFileError {
     },
     /// A database that is not closed by a digest.
     #[error(
-        "the snapshot has no SHA-256 at its end: it was not copied whole, or comes out of a data directory of etcd \
-         (member/snap/db); in that case say --skip-hash-check"
+        "the snapshot has no SHA-256 at its end: it was not copied whole: take another copy; only a file out of a data directory of etcd \
+         (member/snap/db) has none, and is read with --skip-hash-check"
     )]
     NoDigest,
     /// Changed since it was made.
@@ -174,7 +174,10 @@ pub fn read_snapshot(source: &impl Source, length: u64, check: DigestCheck) -> R
     };
     // Before what the pages say: where bytes were lost, that they were is what has to be said.
     if check == DigestCheck::Required && !has_digest {
-        return Err(SnapshotFileError::NoDigest);
+        return Err(match database {
+            Err(error @ BoltError::CutOff { .. }) => error.into(),
+            _ => SnapshotFileError::NoDigest,
+        });
     }
     let (of_contents, digest) = hash(source, contents, length)?;
     if check == DigestCheck::Required {

@@ -10,6 +10,7 @@
 //!                    [--prefix-keys 100000] [--prefix-watchers 1000]
 //!   measure store    [--binary PATH] [--etcd PATH] [--keys 1000000] [--rounds 5]
 //!   measure calm     [--binary PATH] [--etcd PATH] [--busy 20] [--minutes 30]
+//!   measure page     [--etcd PATH] [--only WORD] docs/performance.md
 //! ```
 
 use anyhow::Result;
@@ -20,6 +21,7 @@ use failover::End;
 use hustings_testbed::{Cluster, Node, Program};
 use resources::AtRest;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use std::path::PathBuf;
 use std::time::Duration;
 use width::Widths;
 
@@ -29,6 +31,7 @@ mod crowd;
 mod drive_zookeeper;
 mod failover;
 mod namespaces;
+mod page;
 mod resources;
 mod store;
 mod width;
@@ -97,12 +100,26 @@ fn main() -> Result<()> {
                 .arg(number("minutes", "30")),
         )
         .subcommand(drive_zookeeper::command())
+        .subcommand(
+            Command::new("page")
+                .about(
+                    "Runs the commands of a page of figures again, and writes what they print into it, with its charts",
+                )
+                .arg(Arg::new("page").required(true).value_name("FILE").value_parser(value_parser!(PathBuf)))
+                .arg(Arg::new("only").long("only").help("The figures whose name contains this word"))
+                .arg(Arg::new("etcd").long("etcd").help("What $ETCD is to the commands")),
+        )
         .get_matches();
     let (verb, matches) = matches.subcommand().expect("clap requires one");
     if verb == drive_zookeeper::NAME {
         return drive_zookeeper::run(matches);
     }
     raise_limit()?;
+    if verb == "page" {
+        let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+        let page = matches.get_one::<PathBuf>("page").expect("clap requires it");
+        return page::run(page, text("only"), text("etcd"));
+    }
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let number = |name: &str| *matches.get_one::<u32>(name).expect("it has a default");
     let protocols: Vec<String> = matches.get_many("protocol").into_iter().flatten().cloned().collect();

@@ -3,6 +3,7 @@
 use super::{Case, Cause, MISSED_MICROS, SILENT_MICROS, stood_still};
 use crate::mark::Mark;
 use crate::story::words::lasting;
+use std::collections::BTreeMap;
 
 impl Case<'_, '_> {
     /// When the old leader gave way because it heard no quorum, if it did.
@@ -59,5 +60,34 @@ impl Case<'_, '_> {
             }));
         }
         causes
+    }
+
+    /// The loops of others as the reason why nobody led for so long: without those that stood still for most of that time, and without the
+    /// old leader, the rest was no majority.
+    pub(super) fn stillness_meanwhile(&self, until: u64) -> Vec<Cause> {
+        let led = self.after.since_micros;
+        let gap_micros = led.saturating_sub(until);
+        if gap_micros <= SILENT_MICROS {
+            return Vec::new();
+        }
+        let voters = self.membership().map(|(voters, _)| voters);
+        let votes = |name: &str| voters.is_none_or(|voters| voters.iter().any(|voter| voter == name));
+        let mut still: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for seen in &self.line.seen {
+            let Mark::Late { micros, waited_micros } = seen.mark else { continue };
+            let common = seen.at.min(led).saturating_sub(seen.at.saturating_sub(*micros).max(until));
+            let name = self.line.name(seen.life);
+            if common * 2 > gap_micros && name != self.before.leader && votes(name) {
+                // One stall may be noted twice, and only the first of both has what the thread waited for.
+                let (longest, waited) = still.entry(name).or_default();
+                (*longest, *waited) = ((*longest).max(*micros), waited.saturating_add(*waited_micros));
+            }
+        }
+        let missing = still.len() + 1;
+        let is_majority = voters.is_some_and(|voters| voters.len().saturating_sub(missing) * 2 > voters.len());
+        if is_majority {
+            return Vec::new();
+        }
+        still.into_iter().map(|(name, (micros, waited))| stood_still(name, micros, waited)).collect()
     }
 }
