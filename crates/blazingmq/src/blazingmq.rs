@@ -13,8 +13,8 @@ use hustings_core::leading::{Following, HandingOver, Leads, Node, Office, Readin
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::quorum::Verdict;
 use hustings_core::{
-    Admin, Cluster, Durable, Effects, Input, Links, Log, Lsn, Membership, NodeId, Promise, Protocol, Reason, Role,
-    Status, Tally, Term,
+    Admin, Cluster, Contradiction, Durable, Effects, Input, Links, Log, Lsn, Membership, NodeId, Promise, Protocol,
+    Reason, Role, Status, Tally, Term,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -155,6 +155,10 @@ impl Protocol for BlazingMq {
 
     fn status(&self) -> Status {
         self.node.status(self.role(), self.active_leader())
+    }
+
+    fn contradiction(&self) -> Option<Contradiction> {
+        self.node.contradiction
     }
 
     fn overdue_commit(&self) -> Option<u64> {

@@ -13,7 +13,9 @@
 use crate::blazingmq::{BlazingMq, Kind, Leader, RoleState, Timer};
 use crate::message::Message;
 use crate::peer::{Pace, Peer};
+use hustings_core::leading::acknowledging::places;
 use hustings_core::leading::{Adopting, Following, HandingOver, Leads, Reading, Replicating};
+use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn};
 use std::sync::Arc;
@@ -136,6 +138,12 @@ impl BlazingMq {
         out: &mut Effects<BlazingMq>,
     ) {
         let end = previous.index + entries.len() as u64;
+        if previous.index <= self.node.commit
+            && !self.options.is_laboratory()
+            && let Some(because) = self.node.contradicted(from, places(previous, &entries))
+        {
+            return self.lose_leader(because, out);
+        }
         if end <= self.node.commit {
             return self.acknowledge(from, self.node.commit, out);
         }

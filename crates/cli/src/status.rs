@@ -6,7 +6,7 @@
 //! ```text
 //!   {"apiVersion": "v1", "cluster_id", "leader": name or null, "term", "voters", "reachable_voters", "quorum": bool,
 //!    "healthy": bool, "summary": text, "warnings": [text], "members": [{"name", "id", "votes", "role", "endpoint", "pid", "term", "leader",
-//!    "commit", "applied", "lag", "disk", "version", "protocol", "apply_version", "differing", "partitions", "healthy",
+//!    "commit", "applied", "lag", "disk", "contradiction", "version", "protocol", "apply_version", "differing", "partitions", "healthy",
 //!    "why": text or null, "silent_millis"}]}
 //! ```
 //!
@@ -144,6 +144,13 @@ async fn look(matches: &ArgMatches) -> Result<Cluster> {
     let urls = strangers.filter_map(|(_, member)| member["client_urls"][0].as_str().map(str::to_owned));
     let urls: Vec<String> = urls.filter(|url| !asked.iter().any(|asked| is_same(asked, url))).collect();
     answers.extend(ask(&urls, tls.as_ref(), timeout).await);
+    if answers.iter().any(|(_, answer)| answer.is_ok()) {
+        for (_, answer) in &mut answers {
+            if let Some(unasked) = answer.as_mut().err().filter(|unasked| unasked.is_not_allowed) {
+                unasked.why.push_str(", which other members let ask: do the clocks of their machines agree? A token has a time by which it ends");
+            }
+        }
+    }
     Ok(Cluster::of(answers, &known))
 }
 
@@ -200,7 +207,7 @@ impl Cluster {
         let told = answers
             .iter()
             .filter_map(|(_, answer)| answer.as_ref().ok())
-            .max_by_key(|a| a["role"] == "leader")
+            .max_by_key(|a| (a["role"] == "leader", a["leader"].is_string(), a["term"].as_u64()))
             .cloned();
         let mut members = Vec::new();
         for (url, answer) in answers {
@@ -246,6 +253,16 @@ impl Cluster {
 
     fn leader(&self) -> Option<&Value> {
         self.members.iter().filter(|row| row["role"] == "leader").max_by_key(|row| row["term"].as_u64())
+    }
+
+    /// The leader that an answering member follows and hears, though it cannot be asked: its name, its term, and those who follow it.
+    fn unasked_leader(&self) -> Option<(String, u64, Vec<String>)> {
+        let told = self.told.as_ref().filter(|_| self.leader().is_none())?;
+        let name = told["leader"].as_str()?;
+        let members = told["members"].as_array().into_iter().flatten();
+        let is_heard = members.filter(|member| member["name"] == name).any(|member| member["reach"] == "reachable");
+        let followers = self.members.iter().filter(|row| row["leader"] == name).map(|row| text(row, "name"));
+        is_heard.then(|| (name.to_owned(), told["term"].as_u64().unwrap_or_default(), followers.collect()))
     }
 
     fn is_healthy(&self) -> bool {
@@ -328,6 +345,9 @@ impl Cluster {
                     "{name}: it leads as a caretaker and accepts nothing: it is a witness, and the others lack entries of which it has the last; start the member that has them all"
                 ));
             }
+            if let Some(what) = row["contradiction"].as_str() {
+                warnings.push(format!("{name}: {what}"));
+            }
             if row["disk"] == "stalled" {
                 warnings.push(format!("{name}: its disk does not answer"));
             }
@@ -361,7 +381,7 @@ impl Cluster {
         json!({
             "apiVersion": "v1", "kind": "Status",
             "cluster_id": told("cluster_id"),
-            "leader": leader.map(|leader| leader["name"].clone()),
+            "leader": leader.map(|leader| leader["name"].clone()).or(self.unasked_leader().map(|(name, ..)| name.into())),
             "term": leader.map_or_else(|| told("term"), |leader| Some(leader["term"].clone())),
             "voters": told("voters"),
             "reachable_voters": told("reachable_voters"),
@@ -382,7 +402,15 @@ impl Cluster {
         };
         match self.leader() {
             Some(leader) => format!("{} leads in term {}, {counted}", text(leader, "name"), leader["term"]),
-            None => format!("nobody leads: {counted}"),
+            None => match self.unasked_leader() {
+                Some((name, term, followers)) => {
+                    format!(
+                        "{name} leads in term {term}, say {}, and cannot be asked from here; {counted}",
+                        followers.join(" and ")
+                    )
+                }
+                None => format!("nobody leads: {counted}"),
+            },
         }
     }
 }
@@ -407,14 +435,14 @@ fn missing(url: Option<&str>, name: Option<&str>, why: &str, known: &BTreeMap<St
         "id": member.map(|member| member["id"].clone()),
         "votes": member.map(|member| member["votes"].clone()),
         "endpoint": url, "pid": null, "role": "unreachable", "term": null, "leader": null, "commit": null, "applied": null,
-        "lag": null, "disk": null, "alarms": [], "version": null, "protocol": null, "apply_version": null, "differing": [], "partitions": [],
+        "contradiction": null, "lag": null, "disk": null, "alarms": [], "version": null, "protocol": null, "apply_version": null, "differing": [], "partitions": [],
         "healthy": false, "why": why, "silent_millis": member.map(|member| member["silent_millis"].clone()),
     })
 }
 
 fn show(matches: &ArgMatches, cluster: &Cluster) -> Result<()> {
-    let (leader, healthy, summary, warnings) =
-        (cluster.leader(), cluster.is_healthy(), cluster.summary(), cluster.warnings());
+    let has_leader = cluster.leader().is_some() || cluster.unasked_leader().is_some();
+    let (healthy, summary, warnings) = (cluster.is_healthy(), cluster.summary(), cluster.warnings());
     match format_of(matches) {
         Format::Json => println!("{}", cluster.in_json()),
         Format::Table => {
@@ -425,7 +453,7 @@ fn show(matches: &ArgMatches, cluster: &Cluster) -> Result<()> {
             }
         }
     }
-    match (leader.is_some(), healthy) {
+    match (has_leader, healthy) {
         (true, true) => Ok(()),
         (true, false) => Err(Exit::with(Code::Degraded, "some member is not as it should be")),
         (false, _)
@@ -512,8 +540,10 @@ pub(crate) async fn explained(error: anyhow::Error, matches: &ArgMatches) -> any
     }
     let Ok(options) = options_of(matches) else { return error };
     let answers = ask(&endpoints_of(matches), options.tls.as_ref(), DIAGNOSIS_TIMEOUT).await;
-    let told =
-        answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).max_by_key(|told| !told["leader"].is_null());
+    let told = answers
+        .iter()
+        .filter_map(|(_, answer)| answer.as_ref().ok())
+        .max_by_key(|told| (!told["leader"].is_null(), told["term"].as_u64()));
     let Some(told) = told else {
         // The cause of the request's failure is said already.
         let news = answers.iter().filter_map(|(url, answer)| Some((url, answer.as_ref().err()?)));

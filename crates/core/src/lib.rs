@@ -54,7 +54,7 @@ pub use replica::replicated::Replicated;
 pub use replica::state_machine::{self, OnceDurable, SnapshotError, SnapshotFile, StateMachine};
 pub use replica::succession::Succession;
 pub use replica::{ApplyVersion, Replica};
-pub use status::{Reason, Role, Status, Transition};
+pub use status::{Contradiction, Reason, Role, Status, Transition};
 pub use tally::Tally;
 pub use term::Term;
 pub use timing::Timing;

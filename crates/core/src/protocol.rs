@@ -14,8 +14,8 @@
 
 use crate::options;
 use crate::{
-    Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, SnapshotReference, Stamp, Status,
-    Term, Timing, Transition, Wire,
+    Cluster, Contradiction, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, SnapshotReference,
+    Stamp, Status, Term, Timing, Transition, Wire,
 };
 use bytes::Bytes;
 use std::fmt::{self, Debug};
@@ -82,6 +82,11 @@ pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
     /// For judges: the highest index that this leader could commit now, and has not; `None` after every step of a sound
     /// protocol. Only protocols that commit by counting say it.
     fn overdue_commit(&self) -> Option<u64> {
+        None
+    }
+
+    /// What shows that two histories exist, if anything does. The host then gives it nothing more that others say, and no timer.
+    fn contradiction(&self) -> Option<Contradiction> {
         None
     }
 

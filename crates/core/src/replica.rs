@@ -35,7 +35,8 @@ pub mod witness;
 use crate::laboratory::Defect;
 use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Protocol, Refusal, Ticket};
 use crate::{
-    Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status, Timing, Transition,
+    Contradiction, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status,
+    Timing, Transition,
 };
 use applied_requests::AppliedRequests;
 use backlog::Backlog;
@@ -155,7 +156,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// # Panics
     /// As [`Replica::step`].
     pub fn step_within_slice(&mut self, event: Event<P, S>, out: &mut Vec<Action<P, S>>) {
-        if self.has_stopped {
+        if self.has_stopped || self.stands_aside(&event, out) {
             return;
         }
         match event {
@@ -192,6 +193,25 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.hear_own_messages(out);
     }
 
+    /// Whether the protocol has found two histories, and this is an event that would let it take part in one of them. What it holds stays
+    /// as it is, and clients wait as without a leader: no quorum may be had with it.
+    fn stands_aside(&self, event: &Event<P, S>, out: &mut Vec<Action<P, S>>) -> bool {
+        if self.protocol.contradiction().is_none() {
+            return false;
+        }
+        match event {
+            Event::Admin { request, .. } => {
+                let outcome = Outcome::Refused(Refusal::NotLeader(None));
+                out.push(Action::AdminEnded { request: *request, outcome });
+                true
+            }
+            Event::Peer { .. } | Event::Timer(ReplicaTimer::Protocol(_)) | Event::Link { .. } | Event::Health(_) => {
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Numbers records from 1 again if all of them are durable: for checkers, which must see replicas that behave alike
     /// as equal.
     pub fn forget_numbers(&mut self) {
@@ -201,6 +221,11 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// The protocol value, for inspection.
     pub fn protocol(&self) -> &P {
         &self.protocol
+    }
+
+    /// What shows that two histories exist, if anything does: the replica takes part in nothing more.
+    pub fn contradiction(&self) -> Option<Contradiction> {
+        self.protocol.contradiction()
     }
 
     /// The status of the protocol inside.

@@ -52,6 +52,18 @@ pub struct Status {
     pub membership: Arc<Membership>,
 }
 
+/// What shows that two histories exist. No quorum holds what is committed in one and follows the other: a member has forgotten what it
+/// had acknowledged, since its directory is an older copy, or its disk lied.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Contradiction {
+    /// The member that holds the other entry.
+    pub by: NodeId,
+    /// The entry that is committed here, or the last of those.
+    pub ours: Lsn,
+    /// What the other member holds, and no history with ours in it does.
+    pub theirs: Lsn,
+}
+
 /// The reason for a transition: the only log line that matters says it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Reason {
@@ -118,6 +130,8 @@ pub enum Reason {
     Fresher(NodeId),
     /// The term has no numbers left.
     CounterSpent,
+    /// Another member holds another entry where one is committed here: two histories exist, and this node takes part in neither.
+    Contradicted(Contradiction),
 }
 
 impl Reason {
@@ -156,6 +170,11 @@ impl Reason {
             Reason::LeaderResigned(leader) => write!(f, "{} leads no more", name_of(*leader)),
             Reason::Fresher(peer) => write!(f, "{} holds a fresher history", name_of(*peer)),
             Reason::CounterSpent => f.write_str("the term has no numbers left"),
+            Reason::Contradicted(Contradiction { by, ours, theirs }) => write!(
+                f,
+                "{} holds {theirs}, and {ours} is committed here: two histories exist, since a directory has lost what its member had acknowledged, and this member stands aside; `hustings recover` compares directories",
+                name_of(*by)
+            ),
         }
     }
 

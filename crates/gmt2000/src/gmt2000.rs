@@ -11,8 +11,8 @@ use crate::published::Published;
 use hustings_core::leading::{Following, HandingOver, Leads, Node, Office, Progress, Reading, Replicating};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
-    Admin, Cluster, Durable, Effects, Input, Links, Log, NodeId, Outcome, Promise, Protocol, Reason, RestsOn, Role,
-    Status, Term, Ticket,
+    Admin, Cluster, Contradiction, Durable, Effects, Input, Links, Log, NodeId, Outcome, Promise, Protocol, Reason,
+    RestsOn, Role, Status, Term, Ticket,
 };
 
 use std::collections::BTreeSet;
@@ -135,6 +135,10 @@ impl Protocol for Gmt2000 {
         self.node.status(self.role(), self.node.leader)
     }
 
+    fn contradiction(&self) -> Option<Contradiction> {
+        self.node.contradiction
+    }
+
     fn overdue_commit(&self) -> Option<u64> {
         self.committable()
     }
@@ -189,6 +193,11 @@ impl Gmt2000 {
 
     pub(crate) fn is_leading(&self) -> bool {
         matches!(self.role_state, RoleState::Leader(_))
+    }
+
+    /// Whether this node's form is for the laboratory: what it leads to is a finding.
+    pub(crate) fn is_laboratory(&self) -> bool {
+        self.defect.is_some() || self.published.is_some()
     }
 
     /// Whether this defect is planted in the node.

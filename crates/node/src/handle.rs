@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use hustings_core::{
-    Admin, ApplyVersion, Change, ClusterId, Lsn, Membership, MembershipChange, NodeId, Outcome, Refusal, Role,
-    StateMachine, Term, Transition,
+    Admin, ApplyVersion, Change, ClusterId, Contradiction, Lsn, Membership, MembershipChange, NodeId, Outcome, Refusal,
+    Role, StateMachine, Term, Transition,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -86,6 +86,8 @@ pub struct NodeStatus {
     pub membership: Arc<Membership>,
     /// Whether its disk answers.
     pub is_disk_healthy: bool,
+    /// What shows that two histories exist, if anything does: then it takes part in nothing more.
+    pub contradiction: Option<Contradiction>,
     /// Whether it is preferred as leader no more for a while, because it lost leadership again and again.
     pub is_suspended: bool,
     /// Version of the rules by which it applies entries.
@@ -416,6 +418,7 @@ mod tests {
             applied: Lsn::default(),
             membership: Arc::new(Membership::default()),
             is_disk_healthy: true,
+            contradiction: None,
             is_suspended: false,
             version: ApplyVersion::FIRST,
             differing: BTreeSet::new(),

@@ -139,6 +139,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         applied: Lsn::ZERO,
         membership: Arc::new(recovered.founding.clone()),
         is_disk_healthy: true,
+        contradiction: None,
         is_suspended: false,
         version: ApplyVersion::FIRST,
         differing: BTreeSet::new(),

@@ -10,8 +10,8 @@ use crate::message::Message;
 use hustings_core::leading::{Following, HandingOver, Leads, Node, Office, Progress, Reading, Replicating};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
-    Admin, Cluster, Durable, Effects, Input, Links, Log, Membership, NodeId, Outcome, Promise, Protocol, Reason,
-    RestsOn, Role, Status, Tally, Ticket,
+    Admin, Cluster, Contradiction, Durable, Effects, Input, Links, Log, Membership, NodeId, Outcome, Promise, Protocol,
+    Reason, RestsOn, Role, Status, Tally, Ticket,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -107,6 +107,10 @@ impl Protocol for Raft {
 
     fn status(&self) -> Status {
         self.node.status(self.role(), self.node.leader)
+    }
+
+    fn contradiction(&self) -> Option<Contradiction> {
+        self.node.contradiction
     }
 
     fn overdue_commit(&self) -> Option<u64> {

@@ -6,7 +6,9 @@
 use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::raft::{Raft, RoleState, Timer};
+use hustings_core::leading::acknowledging::places;
 use hustings_core::leading::{Adopting, Following, HandingOver, Leads, Pace, Portion, Progress, Reading, Replicating};
+use hustings_core::options::Options as _;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn, Term};
 
 impl Raft {
@@ -79,6 +81,12 @@ impl Raft {
         commit: u64,
         out: &mut Effects<Raft>,
     ) {
+        if previous.index <= self.node.commit
+            && !self.options.is_laboratory()
+            && let Some(because) = self.node.contradicted(from, places(previous, &entries))
+        {
+            return self.become_follower(self.node.promise.term, None, because, out);
+        }
         if previous.index < self.node.commit {
             return self.acknowledge(from, self.node.commit, out);
         }

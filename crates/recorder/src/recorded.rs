@@ -6,7 +6,7 @@ use crate::tape::Tape;
 use hustings_core::options::{Options, Switch};
 use hustings_core::protocol::{Effect, Effects, Input, Links, Slots};
 use hustings_core::quorum::Quorums;
-use hustings_core::{Cluster, Durable, Lsn, Protocol, Status, Term};
+use hustings_core::{Cluster, Contradiction, Durable, Lsn, Protocol, Status, Term};
 use std::hash::{Hash, Hasher};
 
 /// A protocol with a tape, on which everything is written that it is told. Equal and hashed as the protocol inside.
@@ -104,6 +104,10 @@ impl<P: Protocol> Protocol for Recorded<P> {
 
     fn freshness(held: &Durable) -> (Term, Lsn) {
         P::freshness(held)
+    }
+
+    fn contradiction(&self) -> Option<Contradiction> {
+        self.inner.contradiction()
     }
 
     fn overdue_commit(&self) -> Option<u64> {

@@ -118,11 +118,16 @@ impl<P: Protocol, S: Service> World<P, S> {
         let state = has_news.then(|| (applied, replica.machine().digest()));
         let id = machine.id;
         let (has_moved, overdue) = (applied != machine.applied, replica.protocol().overdue_commit());
+        let contradiction = replica.contradiction();
         if !replica.is_witness() {
             let verdict = follow(&mut self.lease_clock, applied, replica.machine(), self.now);
             self.judged(verdict);
         }
         let commit = status.commit;
+        if let Some(found) = contradiction {
+            let what = format!("{id} has {} committed, and {} holds {}", found.ours, found.by, found.theirs);
+            self.judged(Err(Violation::of("one-history", what)));
+        }
         if let Some(index) = overdue {
             let what = format!("{id} leads, knows that a quorum holds {index}, and says that {commit} is committed");
             self.judged(Err(Violation::of("commits-what-is-held", what)));

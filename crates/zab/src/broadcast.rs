@@ -14,6 +14,7 @@
 use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::zab::{Lost, Phase, RoleState, Timer, Zab};
+use hustings_core::leading::acknowledging::places;
 use hustings_core::leading::{Adopting, HandingOver, Leads, Reading, Replicating};
 use hustings_core::options::Options as _;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn};
@@ -57,6 +58,12 @@ impl Zab {
     ) {
         if self.fetching.is_some() {
             return;
+        }
+        if previous.index <= self.node.commit
+            && !self.options.is_laboratory()
+            && let Some(because) = self.node.contradicted(from, places(previous, &entries))
+        {
+            return self.become_looking(because, out);
         }
         let keeps_tail = self.has_defect(Defect::KeepsTail);
         if !keeps_tail && previous.index >= self.node.commit && !self.node.log.has(previous) {

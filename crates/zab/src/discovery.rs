@@ -19,7 +19,7 @@ use crate::message::Message;
 use crate::zab::{Phase, RoleState, Timer, Zab};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Lsn, NodeId, Priority, Reason, RestsOn, Term};
+use hustings_core::{Contradiction, Effects, Lsn, NodeId, Priority, Reason, RestsOn, Term};
 
 impl Zab {
     // --- The follower. -------------------------------------------------------------------------------------------
@@ -176,8 +176,16 @@ impl Zab {
         out: &mut Effects<Zab>,
     ) {
         if commit.index > self.node.commit && !self.node.log.has(commit) && !self.options.is_laboratory() {
-            // `[OURS]` A later leader committed what this one lacks: nothing of what this one does can count any more.
-            return self.become_looking(Reason::Fresher(from), out);
+            // `[OURS]` A later leader committed what this one lacks: nothing of what this one does can count any more. An earlier one
+            // cannot have: the history of an epoch holds all that was committed before it.
+            let because = match commit.term < self.current_epoch() {
+                true => {
+                    let ours = self.node.committed();
+                    self.node.note_contradiction(Contradiction { by: from, ours, theirs: commit })
+                }
+                false => Reason::Fresher(from),
+            };
+            return self.become_looking(because, out);
         }
         let own = self.summary();
         // The same history is no fresher one, whichever epoch it was established in.

@@ -24,7 +24,7 @@ use crate::zab::{Phase, RoleState, Zab};
 use hustings_core::leading::{HandingOver, Leads, Office};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn};
+use hustings_core::{Contradiction, Effects, Entry, Lsn, NodeId, Reason, RestsOn};
 
 impl Zab {
     // --- The leader. ---------------------------------------------------------------------------------------------
@@ -174,11 +174,20 @@ impl Zab {
             assert!(!self.options.is_laboratory(), "what a planted defect led to is a finding, and not looked over");
             // A leader that cuts off what is committed has been left behind by a later one, whose commit came here by
             // another way. And no leader that knows this log cuts it back to what it lacks.
-            return self.become_looking(Reason::Fresher(self.node.me), out);
+            let because = self.contradicted_by_truncation(to).unwrap_or(Reason::Fresher(self.node.me));
+            return self.become_looking(because, out);
         }
         if to.index < self.node.log.last().index {
             self.node.truncate_from(to.index + 1, out);
         }
+    }
+
+    /// `[OURS]` The history of a later epoch holds all that an earlier one committed: a leader of one that cuts this off is of another history.
+    fn contradicted_by_truncation(&mut self, to: Lsn) -> Option<Reason> {
+        let RoleState::Following(following) = &self.role_state else { return None };
+        let (by, ours) = (following.leader, self.node.committed());
+        let is_later = following.vote.epoch > ours.term && to.index < ours.index && self.node.log.has(to);
+        is_later.then(|| self.node.note_contradiction(Contradiction { by, ours, theirs: to }))
     }
 
     /// Rule 9: the history is here; then the epoch, then the acknowledgement that rests on both.

@@ -14,8 +14,8 @@ use hustings_core::leading::{HandingOver, Node, Office, Reading, Replicating};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::quorum::Verdict;
 use hustings_core::{
-    Admin, Cluster, Durable, Effects, Input, Links, Log, Lsn, NodeId, Priority, Protocol, Reason, RestsOn, Role,
-    SnapshotReference, Status, Term,
+    Admin, Cluster, Contradiction, Durable, Effects, Input, Links, Log, Lsn, NodeId, Priority, Protocol, Reason,
+    RestsOn, Role, SnapshotReference, Status, Term,
 };
 use std::collections::BTreeSet;
 
@@ -174,6 +174,10 @@ impl Protocol for Zab {
     fn freshness(held: &Durable) -> (Term, Lsn) {
         let last = held.last();
         (held.established.max(last.term), last)
+    }
+
+    fn contradiction(&self) -> Option<Contradiction> {
+        self.node.contradiction
     }
 
     fn overdue_commit(&self) -> Option<u64> {

@@ -65,7 +65,7 @@ pub(crate) fn force_new_cluster(plan: &Plan) -> Result<()> {
     std::fs::write(&mark, old.cluster_id.to_string())
         .and_then(|()| std::fs::File::open(&mark)?.sync_all())
         .with_context(|| format!("cannot write {}", mark.display()))?;
-    let wanted = Wanted { name: &plan.member.name, founding, token: &plan.token, bump: REVISIONS_BUMPED };
+    let wanted = Wanted { name: &plan.member.name, founding, token: &plan.token, drawn: "", bump: REVISIONS_BUMPED };
     let made = write(&forcing, &survey, &gathered, wanted)?;
     if let Err(errno) = rustix::fs::renameat_with(CWD, &forcing, CWD, directory, RenameFlags::EXCHANGE) {
         let _ = std::fs::remove_dir_all(&forcing);

@@ -30,6 +30,8 @@ pub(super) struct Wanted<'a> {
     pub(super) name: &'a str,
     pub(super) founding: Membership,
     pub(super) token: &'a str,
+    /// What no other recovery has in its id; empty where several members come to one.
+    pub(super) drawn: &'a str,
     pub(super) bump: u64,
 }
 
@@ -51,8 +53,11 @@ pub(super) fn renew(matches: &ArgMatches, surveys: &[&Survey], gathered: &Gather
     };
     let token = text("initial-cluster-token").expect("it has a default");
     let bump = *matches.get_one::<u64>("bump-revision").expect("it has a default");
+    // Members of one list must come to one id. Who is alone need not: what was made of these directories before is another cluster.
+    let drawn = text("initial-cluster").is_none().then(|| format!(", {:016x}", rand::random::<u64>()));
+    let drawn = drawn.unwrap_or_default();
     let made = write_whole(into, ("recovery", ".recovering"), |unfinished| {
-        write(unfinished, best, gathered, Wanted { name, founding, token, bump })
+        write(unfinished, best, gathered, Wanted { name, founding, token, bump, drawn: &drawn })
     })?;
     Ok(Made { data_dir: into.to_path_buf(), ..made })
 }
@@ -71,7 +76,7 @@ pub(super) fn known_member(best: &Survey, gathered: &Gathered) -> Member {
 
 /// Writes the whole directory.
 pub(super) fn write(directory: &Path, best: &Survey, gathered: &Gathered, wanted: Wanted<'_>) -> Result<Made> {
-    let Wanted { name, founding, token, bump } = wanted;
+    let Wanted { name, founding, token, bump, drawn } = wanted;
     let mut store = gathered.store.clone();
     store.bump_revision(bump).with_context(|| format!("give a smaller --bump-revision than {bump}"))?;
     let me = founding.members.iter().find(|(_, member)| member.name == *name).map(|(id, _)| *id);
@@ -85,7 +90,7 @@ pub(super) fn write(directory: &Path, best: &Survey, gathered: &Gathered, wanted
     digest.update(gathered.last.index.to_le_bytes());
     KvStore::encode(&store.freeze(), &mut |part| digest.update(&part));
     let digest: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    let cluster_id = cluster_id_of(&format!("{token} recovered from {digest}"), &founding);
+    let cluster_id = cluster_id_of(&format!("{token} recovered from {digest}{drawn}"), &founding);
     let identity = Identity { cluster_id, node: me, protocol: old.protocol.clone() };
     let (term, revision, is_alone) = (raised(gathered.term, bump), store.view().revision(), founding.voters.len() == 1);
     let (lsn, version, view) = (gathered.last, gathered.version, store.freeze());

@@ -7,6 +7,11 @@
 use super::{Adopting, InOrder, Replicating};
 use crate::{Effects, Entry, Lsn, NodeId, RestsOn, SnapshotReference};
 
+/// The places that a message of entries names: the one before them, and their own.
+pub fn places(previous: Lsn, entries: &[Entry]) -> impl Iterator<Item = Lsn> {
+    std::iter::once(previous).chain(entries.iter().map(|entry| entry.lsn))
+}
+
 /// The two messages that a protocol has for it, and what it does beside.
 pub trait Acknowledging: InOrder {
     /// My log equals the leader's up to `index`, durably.

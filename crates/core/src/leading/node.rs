@@ -4,8 +4,8 @@ use super::{History, Known};
 use crate::laboratory::Defect;
 use crate::quorum::Verdict;
 use crate::{
-    Cluster, Durable, Effect, Effects, Entry, Limits, Log, Lsn, Membership, NodeId, Outcome, Patience, Priority,
-    Promise, Protocol, Record, Refusal, Role, SnapshotReference, Status, Ticket, Timing,
+    Cluster, Contradiction, Durable, Effect, Effects, Entry, Limits, Log, Lsn, Membership, NodeId, Outcome, Patience,
+    Priority, Promise, Protocol, Reason, Record, Refusal, Role, SnapshotReference, Status, Ticket, Timing,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,6 +57,8 @@ pub struct Node<L = Log> {
     pub patience: Patience,
     /// Whether writes to the disk no longer become durable.
     pub is_disk_stalled: bool,
+    /// What shows that two histories exist; then it hears nobody and says nothing more.
+    pub contradiction: Option<Contradiction>,
     /// A planted defect, in the laboratory.
     pub defect: Option<Defect>,
 }
@@ -98,6 +100,17 @@ impl Node<Log> {
         out.persist(Record::TruncateFrom(index));
     }
 
+    /// Whether one of these entries of a leader stands where another one, of an earlier term, is committed here: what is committed is in
+    /// the log of every later leader. `None` if not; else it is noted, and the reason to stand aside.
+    pub fn contradicted(&mut self, by: NodeId, places: impl IntoIterator<Item = Lsn>) -> Option<Reason> {
+        let of_this_log = |theirs: Lsn| {
+            let term = self.log.term_at(theirs.index).filter(|_| theirs.index <= self.commit)?;
+            (term < theirs.term).then_some(Contradiction { by, ours: Lsn { term, index: theirs.index }, theirs })
+        };
+        let found = places.into_iter().find_map(of_this_log)?;
+        Some(self.note_contradiction(found))
+    }
+
     /// Bytes of what stands behind the commit.
     pub fn uncommitted_bytes(&self) -> usize {
         // From the end: an election must not cost more where the log is long.
@@ -133,6 +146,7 @@ impl<L: History> Node<L> {
             membership_index,
             patience: Patience::new(),
             is_disk_stalled: false,
+            contradiction: None,
             defect,
         }
     }
@@ -160,6 +174,12 @@ impl<L: History> Node<L> {
     pub fn committed(&self) -> Lsn {
         let term = self.log.term_at(self.commit).expect("the commit is at or above the compaction point");
         Lsn { term, index: self.commit }
+    }
+
+    /// Notes that two histories exist; the reason to stand aside.
+    pub fn note_contradiction(&mut self, found: Contradiction) -> Reason {
+        self.contradiction = Some(found);
+        Reason::Contradicted(found)
     }
 
     /// Whether this defect is planted in the node.

@@ -203,6 +203,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let applied = self.replica.applied();
         let is_disk_healthy = !self.is_disk_stalled;
         let version = self.replica.version();
+        let contradiction = self.replica.contradiction();
         self.tell_preference(status.is_suspended);
         self.wiring.status.send_if_modified(|told| {
             // Where the log is changes with every put: it can be looked at, and nobody is woken for it.
@@ -213,6 +214,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 || told.term != status.term
                 || told.leader != status.leader
                 || told.is_disk_healthy != is_disk_healthy
+                || told.contradiction != contradiction
                 || told.is_suspended != status.is_suspended
                 || told.version != version
                 || told.differing != self.integrity.differing
@@ -223,6 +225,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 told.term = status.term;
                 told.leader = status.leader;
                 told.is_disk_healthy = is_disk_healthy;
+                told.contradiction = contradiction;
                 told.is_suspended = status.is_suspended;
                 told.version = version;
                 told.differing.clone_from(&self.integrity.differing);

@@ -1,6 +1,6 @@
 //! `GET /v1/status`: a member as it sees itself and the others, from memory; what `hustings status` shows.
 
-use hustings_core::{Membership, NodeId, Role};
+use hustings_core::{Membership, NodeId, Reason, Role};
 use hustings_kv::{Alarm, AlarmKind};
 use hustings_node::reach::{Quorum, Reach};
 use hustings_node::{Counters, NodeStatus};
@@ -36,8 +36,9 @@ impl<B: Backend> Services<B> {
             "compared_at": status.compared_at,
             "differing": status.differing.iter().map(|id| name_of(*id)).collect::<Vec<_>>(),
             "disk": if status.is_disk_healthy { "ok" } else { "stalled" },
+            "contradiction": status.contradiction.map(|found| Reason::Contradicted(found).by_name(&status.membership)),
             "preference_suspended": status.is_suspended,
-            "healthy": status.leader.is_some() && status.is_disk_healthy && alarms.is_empty(),
+            "healthy": status.leader.is_some() && status.is_disk_healthy && status.contradiction.is_none() && alarms.is_empty(),
             "alarms": alarms.iter().map(|alarm| json!({
                 "member": name_of(NodeId(alarm.member)),
                 "alarm": match alarm.kind {

@@ -68,6 +68,7 @@ impl Double {
             applied: Lsn::new(7, 0),
             membership: Arc::new(membership),
             is_disk_healthy: true,
+            contradiction: None,
             is_suspended: false,
             version: ApplyVersion::FIRST,
             differing: BTreeSet::default(),
