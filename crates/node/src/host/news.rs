@@ -6,7 +6,7 @@ use crate::counters::Counters;
 use crate::handle::Happening;
 use crate::reach::{Quorum, Reach, in_words};
 use crate::remedies::NO_QUORUM;
-use hustings_core::{NodeId, Protocol, Role, StateMachine, Transition};
+use hustings_core::{NodeId, Protocol, Reason, Role, StateMachine, Transition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::{Discriminant, discriminant};
 use std::time::{Duration, SystemTime};
