@@ -21,8 +21,9 @@ use crate::blazingmq::{BlazingMq, Kind, RoleState, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
 use hustings_core::leading::{Following, Replicating};
+use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn, SnapshotReference};
+use hustings_core::{Contradiction, Effects, Entry, Lsn, NodeId, Reason, RestsOn, SnapshotReference};
 
 /// The progress of a leader's healing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -223,10 +224,21 @@ impl BlazingMq {
         let guess = found.map_or(self.node.log.base(), |term| Lsn { term, index });
         // Each guess is below the one before, or the source does not hold what is committed and is no source.
         if guess.index < after.index {
-            self.pull(from, guess, out);
-        } else {
-            self.drop_source(from, out);
+            return self.pull(from, guess, out);
         }
+        if let Some(found) = self.contradicted_by_source(from, after).filter(|_| !self.options.is_laboratory()) {
+            let because = self.node.note_contradiction(found);
+            return self.step_down(because, out);
+        }
+        self.drop_source(from, out);
+    }
+
+    /// `[OURS]` Whoever holds records of a later term than the commit holds the commit, for their leader began with it; where one does not,
+    /// two histories exist.
+    fn contradicted_by_source(&self, by: NodeId, after: Lsn) -> Option<Contradiction> {
+        let RoleState::Leader(leader) = &self.role_state else { return None };
+        let (ours, theirs) = (self.node.committed(), *leader.lsns.get(&by)?);
+        (after == ours && theirs.term > ours.term).then_some(Contradiction { by, ours, theirs })
     }
 
     pub(crate) fn on_pull_snapshot(

@@ -6,9 +6,9 @@
 
 use crate::support::{Counter, Troupe, free_addresses, in_time, propose, read, until, url_of};
 use hustings_blazingmq::BlazingMq;
-use hustings_core::{Membership, NodeId, Priority, Protocol};
+use hustings_core::{Membership, NodeId, Priority, Protocol, Role};
 use hustings_gmt2000::Gmt2000;
-use hustings_node::{Handle, NodeConfig, StartError};
+use hustings_node::{Handle, NodeConfig, NodeStatus, StartError};
 use hustings_paxos::Paxos;
 use hustings_raft::Raft;
 use hustings_wal::WalError;
@@ -220,4 +220,88 @@ async fn a_rolled_back_member_that_has_written_more_since_is_refused_under_every
 async fn a_rolled_back_member_is_refused_also_after_another_start() {
     grown::<Raft>(2).await;
     grown::<Paxos>(2).await;
+}
+
+/// Goal: of two histories none is served by a quorum, and whoever sees both says so. Method: n2 and n3 acknowledge while n1 is away; an older
+/// copy of n3's directory is put back, and with n1 it writes other entries in their place; n3 goes for good, and n2, who knows what was
+/// acknowledged first, meets n1.
+async fn two_histories<P: Protocol>() {
+    let troupe = Troupe::of(3);
+    let start = async |id, priority| loop {
+        let mut config = troupe.config_of(id);
+        config.priority = priority;
+        match hustings_node::start::<P, Counter>(config, P::Options::default(), Counter::default()) {
+            // While it was away, a call of its peers may have taken its port for a moment.
+            Err(StartError::Listen { .. }) => tokio::task::yield_now().await,
+            node => break node.expect("it starts").handle,
+        }
+    };
+    let n1 = start(N1, Priority::Never).await;
+    let n2 = start(N2, Priority::Normal).await;
+    let n3 = start(N3, Priority::Never).await;
+    until(&n2, "n2 leads", |status| status.leader == Some(N2)).await;
+    for number in 0..5 {
+        propose(&n2, &format!("early {number}")).await;
+    }
+    n3.stop().await;
+    let (directory, old) = (troupe.data_dir(N3), troupe.directory.path().join("old"));
+    copy(&directory, &old);
+    let n3 = start(N3, Priority::Never).await;
+    n1.stop().await;
+    for number in 0..15 {
+        propose(&n2, &format!("late {number}")).await;
+    }
+    for stopped in [n3, n2] {
+        stopped.stop().await;
+    }
+    copy(&old, &directory);
+    let n1 = start(N1, Priority::Normal).await;
+    let n3 = start(N3, Priority::Never).await;
+    until(&n1, "n1 leads", |status| status.leader == Some(N1)).await;
+    for number in 0..40 {
+        propose(&n1, &format!("other {number}")).await;
+    }
+    for stopped in [n3, n1] {
+        stopped.stop().await;
+    }
+
+    let both = [start(N1, Priority::Normal).await, start(N2, Priority::Normal).await];
+    let stands_aside = |status: &NodeStatus| status.contradiction.is_some();
+    let (aside, other) = tokio::select! {
+        _ = until(&both[0], "it stands aside", stands_aside) => (&both[0], &both[1]),
+        _ = until(&both[1], "it stands aside", stands_aside) => (&both[1], &both[0]),
+    };
+    let status = aside.status();
+    assert_eq!((status.leader, status.role == Role::Leader), (None, false));
+    let found = status.contradiction.expect("it was seen");
+    assert_eq!(found.by, other.status().me);
+    until(other, "alone it decides nothing", |status| status.leader.is_none()).await;
+    for stopped in both {
+        stopped.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_histories_none_is_served_under_raft() {
+    two_histories::<Raft>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_histories_none_is_served_under_gmt2000() {
+    two_histories::<Gmt2000>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_histories_none_is_served_under_blazingmq() {
+    two_histories::<BlazingMq>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_histories_none_is_served_under_zab() {
+    two_histories::<Zab>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_histories_none_is_served_under_paxos() {
+    two_histories::<Paxos>().await;
 }

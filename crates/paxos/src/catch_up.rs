@@ -14,7 +14,11 @@ use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::paxos::{Paxos, Stage};
 use hustings_core::leading::{Adopting, Reading};
-use hustings_core::{Effects, Entry, NodeId, Reason, Record, RestsOn, Term};
+use hustings_core::options::Options as _;
+use hustings_core::{Contradiction, Effects, Entry, NodeId, Reason, Record, RestsOn, Term};
+
+/// The slot that both sides have goes with an answer that it takes at most this part of.
+const OVERLAP_SHARE: usize = 4;
 
 impl Paxos {
     /// Once per heartbeat and source: a lost request is repeated, and no loop is tight.
@@ -52,7 +56,11 @@ impl Paxos {
             return out.send_resting_on(RestsOn::Nothing, from, Message::Snapshot { reference });
         }
         if committed < self.node.commit {
-            let (entries, _) = self.node.log.slice(committed + 1, self.node.commit, self.node.limits.message_bytes_max);
+            let bytes_max = self.node.limits.message_bytes_max;
+            let overlap = self.node.log.slot(committed).filter(|entry| entry.cost() <= bytes_max / OVERLAP_SHARE);
+            let taken = overlap.map_or(0, Entry::cost);
+            let (rest, _) = self.node.log.slice(committed + 1, self.node.commit, bytes_max - taken);
+            let entries = overlap.cloned().into_iter().chain(rest).collect();
             let response = Message::RetransmitResponse { entries, committed: self.node.commit };
             out.send_resting_on(RestsOn::Nothing, from, response);
         }
@@ -69,6 +77,12 @@ impl Paxos {
         self.asked = None;
         if self.node.installing.is_some() {
             return;
+        }
+        if let Some(because) = self.contradicted(from, &entries) {
+            return match self.reign() {
+                Some(_) => self.back_down(because, out),
+                None => self.lose_leader(because, out),
+            };
         }
         // Every entry counts: ballots do not grow from slot to slot.
         let highest = entries.iter().map(|entry| entry.lsn.term).max().unwrap_or_default();
@@ -101,6 +115,18 @@ impl Paxos {
                 self.ask_for_committed(from, out);
             }
         }
+    }
+
+    /// `[OURS]` An answer begins with the last slot that is committed here: one value is chosen in it, or two histories exist.
+    fn contradicted(&mut self, by: NodeId, entries: &[Entry]) -> Option<Reason> {
+        let theirs = entries.first().filter(|entry| entry.lsn.index == self.node.commit)?;
+        let ours = self.node.log.slot(self.node.commit)?;
+        let value = |entry: &Entry| (entry.kind, entry.origin, entry.payload.clone());
+        if value(ours) == value(theirs) || self.options.is_laboratory() {
+            return None;
+        }
+        let found = Contradiction { by, ours: ours.lsn, theirs: theirs.lsn };
+        Some(self.node.note_contradiction(found))
     }
 
     /// Whether a defect is planted that lets a reign outlive what it learns.

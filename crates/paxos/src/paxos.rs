@@ -13,8 +13,8 @@ use crate::{Accept, ballot};
 use hustings_core::leading::{Adopting, HandingOver, Leads, Node, Office, Reading};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
-    Admin, Cluster, Durable, Effects, EntryKind, Input, Links, Lsn, NodeId, Promise, Protocol, Reason, Record, Role,
-    Slots, Status, Term,
+    Admin, Cluster, Contradiction, Durable, Effects, EntryKind, Input, Links, Lsn, NodeId, Promise, Protocol, Reason,
+    Record, Role, Slots, Status, Term,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -185,6 +185,10 @@ impl Protocol for Paxos {
 
     fn status(&self) -> Status {
         self.node.status(self.role(), self.node.leader)
+    }
+
+    fn contradiction(&self) -> Option<Contradiction> {
+        self.node.contradiction
     }
 
     fn assert_invariants(&self) {
