@@ -222,8 +222,8 @@ impl BlazingMq {
         let Some(after) = self.is_pulling_from(from) else { return };
         let (index, found) = self.node.log.last_at_most(hint.index, hint.term);
         let guess = found.map_or(self.node.log.base(), |term| Lsn { term, index });
-        // Each guess is below the one before, or the source does not hold what is committed and is no source.
-        if guess.index < after.index {
+        // Each guess is below the one before and none is below the commit, or the source does not hold what is committed and is no source.
+        if guess.index < after.index && after != self.node.committed() {
             return self.pull(from, guess, out);
         }
         if let Some(found) = self.contradicted_by_source(from, after).filter(|_| !self.options.is_laboratory()) {
