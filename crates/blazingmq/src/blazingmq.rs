@@ -319,7 +319,8 @@ impl BlazingMq {
 
     fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<BlazingMq>) {
         let term = message.term();
-        if !self.node.promise.term.may_follow(term) {
+        let is_refused = message.is_of_reign() && self.node.is_contradicted_by(from, term);
+        if is_refused || !self.node.promise.term.may_follow(term) {
             return;
         }
         match message {

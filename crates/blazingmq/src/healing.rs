@@ -21,7 +21,6 @@ use crate::blazingmq::{BlazingMq, Kind, RoleState, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
 use hustings_core::leading::{Following, Replicating};
-use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Contradiction, Effects, Entry, Lsn, NodeId, Reason, RestsOn, SnapshotReference};
 
@@ -226,19 +225,18 @@ impl BlazingMq {
         if guess.index < after.index && after != self.node.committed() {
             return self.pull(from, guess, out);
         }
-        if let Some(found) = self.contradicted_by_source(from, after).filter(|_| !self.options.is_laboratory()) {
-            let because = self.node.note_contradiction(found);
-            return self.step_down(because, out);
-        }
+        self.note_lack_of_commit(from, after);
         self.drop_source(from, out);
     }
 
-    /// `[OURS]` Whoever holds records of a later term than the commit holds the commit, for their leader began with it; where one does not,
-    /// two histories exist.
-    fn contradicted_by_source(&self, by: NodeId, after: Lsn) -> Option<Contradiction> {
-        let RoleState::Leader(leader) = &self.role_state else { return None };
-        let (ours, theirs) = (self.node.committed(), *leader.lsns.get(&by)?);
-        (after == ours && theirs.term > ours.term).then_some(Contradiction { by, ours, theirs })
+    /// `[OURS]` A ledger that ends in a later term than the commit and lacks the commit was left behind, or is of another history.
+    fn note_lack_of_commit(&mut self, by: NodeId, after: Lsn) {
+        let RoleState::Leader(leader) = &self.role_state else { return };
+        let (ours, term) = (self.node.committed(), self.node.promise.term);
+        let theirs = leader.lsns.get(&by).copied().filter(|theirs| after == ours && theirs.term > ours.term);
+        if let Some(theirs) = theirs {
+            self.node.note_contradiction(Contradiction { by, term, ours, theirs, is_certain: false });
+        }
     }
 
     pub(crate) fn on_pull_snapshot(

@@ -13,7 +13,7 @@
 use crate::blazingmq::{BlazingMq, Kind, Leader, RoleState, Timer};
 use crate::message::Message;
 use crate::peer::{Pace, Peer};
-use hustings_core::leading::acknowledging::places;
+use hustings_core::leading::acknowledging::shown_entries;
 use hustings_core::leading::{Adopting, Following, HandingOver, Leads, Reading, Replicating};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
@@ -140,7 +140,8 @@ impl BlazingMq {
         let end = previous.index + entries.len() as u64;
         if previous.index <= self.node.commit
             && !self.options.is_laboratory()
-            && let Some(because) = self.node.contradicted(from, places(previous, &entries))
+            && let Some(because) =
+                self.node.contradicted(from, self.node.promise.term, shown_entries(previous, &entries))
         {
             return self.lose_leader(because, out);
         }

@@ -210,6 +210,19 @@ impl Message {
             | Message::Handover { term } => *term,
         }
     }
+
+    /// Whether this is a message that only leaders send to those who follow them.
+    pub fn is_of_reign(&self) -> bool {
+        matches!(
+            self,
+            Message::Heartbeat { .. }
+                | Message::LsnRequest { .. }
+                | Message::Pull { .. }
+                | Message::Records { .. }
+                | Message::Snapshot { .. }
+                | Message::Handover { .. }
+        )
+    }
 }
 
 /// One flat shape for all kinds: fields that a kind does not use cost nothing on the wire.

@@ -80,8 +80,8 @@ struct Found {
     snapshots: Vec<(String, SnapshotReference)>,
     others: Vec<String>,
     damage: Vec<String>,
-    /// Snapshots that cannot be read: path, place and checksum that their names say, and the damage.
-    bad_snapshots: Vec<(String, Lsn, u32, String)>,
+    /// Snapshots that are damaged: path, place and checksum that their names say, and the damage.
+    damaged_snapshots: Vec<(String, Lsn, u32, String)>,
     /// Of those, the paths of the ones that no node which starts here reads.
     damaged_and_unneeded: Vec<String>,
     verdict: Option<Durable>,
@@ -99,7 +99,7 @@ impl Found {
 
     /// Damage of a snapshot counts where the log refers to it, and where nobody can say whether it does.
     fn tell_needed_from_unneeded(&mut self) {
-        for (file, lsn, digest, what) in std::mem::take(&mut self.bad_snapshots) {
+        for (file, lsn, digest, what) in std::mem::take(&mut self.damaged_snapshots) {
             let needed = self.verdict.as_ref().map(|durable| durable.snapshot.as_ref());
             let is_needed = needed.is_none_or(|needed| needed.is_some_and(|it| (it.lsn, it.digest) == (lsn, digest)));
             if is_needed {
@@ -155,8 +155,8 @@ impl Found {
             (Inspection::Snapshot { file, reference }, _) => self.snapshots.push((file, reference)),
             (Inspection::Other { file }, _) => self.others.push(file),
             (Inspection::Bad(error), _) => self.damage.push(error.to_string()),
-            (Inspection::BadSnapshot { file, lsn, digest, error }, _) => {
-                self.bad_snapshots.push((file, lsn, digest, error.to_string()));
+            (Inspection::DamagedSnapshot { file, lsn, digest, error }, _) => {
+                self.damaged_snapshots.push((file, lsn, digest, error.to_string()));
             }
             (Inspection::Verdict(durable), _) => self.verdict = Some(*durable),
             // Nothing stands in a segment before the segment itself.

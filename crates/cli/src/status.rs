@@ -259,6 +259,7 @@ impl Cluster {
     fn unasked_leader(&self) -> Option<(String, u64, Vec<String>)> {
         let told = self.told.as_ref().filter(|_| self.leader().is_none())?;
         let name = told["leader"].as_str()?;
+        self.members.iter().find(|row| row["name"] == name && row["role"] == "unreachable")?;
         let members = told["members"].as_array().into_iter().flatten();
         let is_heard = members.filter(|member| member["name"] == name).any(|member| member["reach"] == "reachable");
         let followers = self.members.iter().filter(|row| row["leader"] == name).map(|row| text(row, "name"));

@@ -85,7 +85,8 @@ pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
         None
     }
 
-    /// What shows that two histories exist, if anything does. The host then gives it nothing more that others say, and no timer.
+    /// Another member's entry where one is committed here, until more is committed. Once it [is certain](Contradiction::is_certain) that two
+    /// histories exist, the replica gives it nothing more that others say, no timer, and hands nothing on that it sends.
     fn contradiction(&self) -> Option<Contradiction> {
         None
     }

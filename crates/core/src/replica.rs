@@ -156,7 +156,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// # Panics
     /// As [`Replica::step`].
     pub fn step_within_slice(&mut self, event: Event<P, S>, out: &mut Vec<Action<P, S>>) {
-        if self.has_stopped || self.stands_aside(&event, out) {
+        if self.has_stopped || self.is_left_out(&event, out) {
             return;
         }
         match event {
@@ -193,10 +193,15 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.hear_own_messages(out);
     }
 
-    /// Whether the protocol has found two histories, and this is an event that would let it take part in one of them. What it holds stays
-    /// as it is, and clients wait as without a leader: no quorum may be had with it.
-    fn stands_aside(&self, event: &Event<P, S>, out: &mut Vec<Action<P, S>>) -> bool {
-        if self.protocol.contradiction().is_none() {
+    /// Whether it is certain that two histories exist: this node takes part in neither. What it holds stays as it is, and clients wait as
+    /// without a leader; no quorum may be had with it.
+    fn is_aside(&self) -> bool {
+        self.protocol.contradiction().is_some_and(|found| found.is_certain)
+    }
+
+    /// Whether this is an event that would let a node take part that stands aside; an operator's request is answered.
+    fn is_left_out(&self, event: &Event<P, S>, out: &mut Vec<Action<P, S>>) -> bool {
+        if !self.is_aside() {
             return false;
         }
         match event {
@@ -223,7 +228,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         &self.protocol
     }
 
-    /// What shows that two histories exist, if anything does: the replica takes part in nothing more.
+    /// Another member's entry where one is committed here, until more is committed.
     pub fn contradiction(&self) -> Option<Contradiction> {
         self.protocol.contradiction()
     }
@@ -292,6 +297,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                     let number = self.gate.number(&record);
                     out.push(Action::Persist(number, record));
                 }
+                // What the step that found two histories would say as well.
+                Effect::Send { .. } if self.is_aside() => {}
                 Effect::Send { to, message, rests_on } => {
                     if let Some(gated) = self.gate.send(to, message, rests_on) {
                         self.release(gated, out);
@@ -325,6 +332,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     fn release(&mut self, gated: Gated<P>, out: &mut Vec<Action<P, S>>) {
         match gated {
+            // Also what was said before and rests on a record that has become durable now: an acknowledgement makes a quorum.
+            Gated::Send(..) if self.is_aside() => {}
             Gated::Send(to, message) if to == self.me => self.own_messages.push_back(message),
             Gated::Send(to, message) => out.push(Action::Send(to, ReplicaMessage::Protocol(message))),
             gated if self.snapshots.is_loading() || self.backlog.must_wait() => self.backlog.push(gated),

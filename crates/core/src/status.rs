@@ -52,16 +52,22 @@ pub struct Status {
     pub membership: Arc<Membership>,
 }
 
-/// What shows that two histories exist. No quorum holds what is committed in one and follows the other: a member has forgotten what it
-/// had acknowledged, since its directory is an older copy, or its disk lied.
+/// Another member holds another entry where one is committed here.
+///
+/// Mostly it was left behind: a later leader has committed this one, and that member has not heard of it. Or a directory has lost what its
+/// member had acknowledged (an older copy, a disk that lied), and two histories were acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Contradiction {
     /// The member that holds the other entry.
     pub by: NodeId,
+    /// The term in which it leads, or says so.
+    pub term: Term,
     /// The entry that is committed here, or the last of those.
     pub ours: Lsn,
-    /// What the other member holds, and no history with ours in it does.
+    /// An entry that the other member holds, and no history with ours in it does.
     pub theirs: Lsn,
+    /// Whether both entries are committed: then two histories exist, and no delay explains it.
+    pub is_certain: bool,
 }
 
 /// The reason for a transition: the only log line that matters says it.
@@ -130,7 +136,7 @@ pub enum Reason {
     Fresher(NodeId),
     /// The term has no numbers left.
     CounterSpent,
-    /// Another member holds another entry where one is committed here: two histories exist, and this node takes part in neither.
+    /// Another member holds another entry where one is committed here: it is not followed.
     Contradicted(Contradiction),
 }
 
@@ -170,9 +176,14 @@ impl Reason {
             Reason::LeaderResigned(leader) => write!(f, "{} leads no more", name_of(*leader)),
             Reason::Fresher(peer) => write!(f, "{} holds a fresher history", name_of(*peer)),
             Reason::CounterSpent => f.write_str("the term has no numbers left"),
-            Reason::Contradicted(Contradiction { by, ours, theirs }) => write!(
+            Reason::Contradicted(Contradiction { by, ours, theirs, is_certain: true, .. }) => write!(
                 f,
-                "{} holds {theirs}, and {ours} is committed here: two histories exist, since a directory has lost what its member had acknowledged, and this member stands aside; `hustings recover` compares directories",
+                "{} has {theirs} committed where {ours} is committed here: two histories exist, since a directory has lost what its member had acknowledged; this member takes part in neither, and `hustings recover` compares directories",
+                name_of(*by)
+            ),
+            Reason::Contradicted(Contradiction { by, ours, theirs, .. }) => write!(
+                f,
+                "{} holds {theirs}, and {ours} is committed here: it was left behind by a later leader, or a directory has lost what its member had acknowledged; if nobody leads for long, `hustings recover` compares directories",
                 name_of(*by)
             ),
         }

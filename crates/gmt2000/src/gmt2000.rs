@@ -54,6 +54,8 @@ pub struct Gmt2000 {
     pub(crate) eager_rounds: u8,
     /// The leader whose link dropped, while that is why this node elects.
     pub(crate) lost_leader: Option<NodeId>,
+    /// A leader that it heard nothing from for the shortest election timeout, and nothing since: no claim of it is awaited.
+    pub(crate) missed: Option<NodeId>,
     /// The elector and the candidate of the published form, which then replace ours.
     pub(crate) published: Option<Box<Published>>,
     /// A planted defect, in the laboratory.
@@ -89,6 +91,7 @@ impl Protocol for Gmt2000 {
             wanted: None,
             eager_rounds: 0,
             lost_leader: None,
+            missed: None,
             published: options.as_published.then(Box::default),
             defect: options.defect,
         };
@@ -221,6 +224,7 @@ impl Gmt2000 {
 
     fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Gmt2000>) {
         let term = message.term();
+        self.missed.take_if(|missed| *missed == from);
         if !self.node.promise.term.may_follow(term) {
             return;
         }
@@ -240,6 +244,9 @@ impl Gmt2000 {
     /// A LEAD below the ballot is obsolete; one at or above it is followed, whatever this node was at (§4.4 c, d).
     fn on_leader_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Gmt2000>) {
         let term = message.term();
+        if self.node.is_contradicted_by(from, term) {
+            return;
+        }
         if term < self.node.promise.term {
             if self.published.is_none() {
                 out.send_resting_on(RestsOn::Nothing, from, Message::Obsolete { term: self.node.promise.term });

@@ -134,7 +134,8 @@ impl Gmt2000 {
         }
         self.leave_role(out);
         self.role_state = RoleState::Voting;
-        self.node.leader = None;
+        let leader = self.node.leader.take().filter(|leader| *leader != self.node.me && !self.is_leader_fresh);
+        self.missed = leader.or(self.missed);
         self.is_leader_fresh = false;
         self.wanted = None;
         if !is_again {

@@ -298,14 +298,23 @@ pub(crate) fn load<S: StateMachine>(
 }
 
 /// Does what takes much memory for a moment and waits for it. An allocator keeps what a thread has freed for that thread to use again; when
-/// it ends, what it freed is given back.
-fn on_a_thread_of_its_own<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+/// it ends, what it freed is given back. Where no thread can be had it is done here.
+fn on_a_thread_of_its_own<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let mut work = Some(work);
+    let mut done = None;
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("hustings-load".into()).spawn_scoped(scope, work);
-        let thread = thread.map_err(|error| format!("no thread to load the snapshot on: {error}"))?;
-        // Its panic is the caller's.
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+        let thread = std::thread::Builder::new().name("hustings-load".into());
+        let thread = thread.spawn_scoped(scope, || done = work.take().map(|work| work()));
+        if let Err(panic) = thread.map_or(Ok(()), std::thread::ScopedJoinHandle::join) {
+            // Its panic is the caller's.
+            std::panic::resume_unwind(panic);
+        }
+    });
+    match (done, work) {
+        (Some(done), _) => done,
+        (None, Some(work)) => work(),
+        (None, None) => unreachable!("a thread that ended without a panic has done its work"),
+    }
 }
 
 /// Reads as it goes: the file and what is in it are not in memory at the same time.

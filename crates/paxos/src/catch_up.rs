@@ -17,9 +17,6 @@ use hustings_core::leading::{Adopting, Reading};
 use hustings_core::options::Options as _;
 use hustings_core::{Contradiction, Effects, Entry, NodeId, Reason, Record, RestsOn, Term};
 
-/// The slot that both sides have goes with an answer that it takes at most this part of.
-const OVERLAP_SHARE: usize = 4;
-
 impl Paxos {
     /// Once per heartbeat and source: a lost request is repeated, and no loop is tight.
     pub(crate) fn ask_for_committed(&mut self, from: NodeId, out: &mut Effects<Paxos>) {
@@ -57,10 +54,12 @@ impl Paxos {
         }
         if committed < self.node.commit {
             let bytes_max = self.node.limits.message_bytes_max;
-            let overlap = self.node.log.slot(committed).filter(|entry| entry.cost() <= bytes_max / OVERLAP_SHARE);
-            let taken = overlap.map_or(0, Entry::cost);
-            let (rest, _) = self.node.log.slice(committed + 1, self.node.commit, bytes_max - taken);
-            let entries = overlap.cloned().into_iter().chain(rest).collect();
+            let (mut entries, _) = self.node.log.slice(committed + 1, self.node.commit, bytes_max);
+            let taken: usize = entries.iter().map(Entry::cost).sum();
+            let overlap = self.node.log.slot(committed);
+            if let Some(overlap) = overlap.filter(|overlap| taken + overlap.cost() <= bytes_max) {
+                entries.insert(0, overlap.clone());
+            }
             let response = Message::RetransmitResponse { entries, committed: self.node.commit };
             out.send_resting_on(RestsOn::Nothing, from, response);
         }
@@ -79,10 +78,7 @@ impl Paxos {
             return;
         }
         if let Some(because) = self.contradicted(from, &entries) {
-            return match self.reign() {
-                Some(_) => self.back_down(because, out),
-                None => self.lose_leader(because, out),
-            };
+            return self.stand_aside(because, out);
         }
         // Every entry counts: ballots do not grow from slot to slot.
         let highest = entries.iter().map(|entry| entry.lsn.term).max().unwrap_or_default();
@@ -117,7 +113,8 @@ impl Paxos {
         }
     }
 
-    /// `[OURS]` An answer begins with the last slot that is committed here: one value is chosen in it, or two histories exist.
+    /// `[OURS]` An answer begins with the last slot that is committed here, where it has room: one value is chosen in it, or two histories
+    /// exist.
     fn contradicted(&mut self, by: NodeId, entries: &[Entry]) -> Option<Reason> {
         let theirs = entries.first().filter(|entry| entry.lsn.index == self.node.commit)?;
         let ours = self.node.log.slot(self.node.commit)?;
@@ -125,7 +122,8 @@ impl Paxos {
         if value(ours) == value(theirs) || self.options.is_laboratory() {
             return None;
         }
-        let found = Contradiction { by, ours: ours.lsn, theirs: theirs.lsn };
+        let term = self.node.promise.term;
+        let found = Contradiction { by, term, ours: ours.lsn, theirs: theirs.lsn, is_certain: true };
         Some(self.node.note_contradiction(found))
     }
 

@@ -57,6 +57,14 @@ impl Paxos {
         }
     }
 
+    /// `[OURS]` Two histories exist: this node leads nobody and follows nobody any more, whatever it was at.
+    pub(crate) fn stand_aside(&mut self, because: Reason, out: &mut Effects<Paxos>) {
+        let from = self.role();
+        self.leave_role(out);
+        self.node.leader = None;
+        self.announce(from, because, out);
+    }
+
     /// TA-7: promises to the ballot of the values that came with it, and gives up what this node was doing.
     pub(crate) fn give_way_to_accept(&mut self, from: NodeId, ballot: Term, out: &mut Effects<Paxos>) {
         let role = self.role();

@@ -204,7 +204,8 @@ impl Raft {
 
     fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Raft>) {
         let term = message.term();
-        if !self.node.promise.term.may_follow(term) {
+        let is_refused = message.is_from_leader() && self.node.is_contradicted_by(from, term);
+        if is_refused || !self.node.promise.term.may_follow(term) {
             return;
         }
         match message {

@@ -65,8 +65,8 @@ pub enum Inspection {
         /// Its place, length and checksum.
         reference: SnapshotReference,
     },
-    /// A snapshot that is not as it should be. Only one that the log refers to is missed when a node starts here.
-    BadSnapshot {
+    /// A snapshot whose bytes are not what they were. Only one that the log refers to is missed when a node starts here.
+    DamagedSnapshot {
         /// Path of the snapshot.
         file: String,
         /// The place that its name says.
@@ -128,11 +128,14 @@ fn look_at(disk: &dyn Disk, name: &str) -> Vec<Inspection> {
     } else if let Some(sequence) = segment::sequence(name) {
         look_at_segment(disk, name, sequence, &mut found)
     } else if let Some((lsn, digest)) = snapshot_file::parse_name(name) {
-        let looked = look_at_snapshot(disk, name, &mut found);
-        found.extend(looked.err().map(|error| {
-            let file = disk.location(name);
-            Inspection::BadSnapshot { file, lsn, digest, error }
-        }));
+        let file = disk.location(name);
+        match look_at_snapshot(disk, name, &mut found) {
+            Err(error @ WalError::Damaged { .. }) => {
+                found.push(Inspection::DamagedSnapshot { file, lsn, digest, error });
+            }
+            Err(error) => found.push(Inspection::Bad(error)),
+            Ok(()) => {}
+        }
         Ok(())
     } else {
         found.push(Inspection::Other { file: disk.location(name) });

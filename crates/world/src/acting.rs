@@ -124,7 +124,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             self.judged(verdict);
         }
         let commit = status.commit;
-        if let Some(found) = contradiction {
+        if let Some(found) = contradiction.filter(|found| found.is_certain) {
             let what = format!("{id} has {} committed, and {} holds {}", found.ours, found.by, found.theirs);
             self.judged(Err(Violation::of("one-history", what)));
         }

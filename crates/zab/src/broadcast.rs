@@ -14,7 +14,7 @@
 use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::zab::{Lost, Phase, RoleState, Timer, Zab};
-use hustings_core::leading::acknowledging::places;
+use hustings_core::leading::acknowledging::shown_entries;
 use hustings_core::leading::{Adopting, HandingOver, Leads, Reading, Replicating};
 use hustings_core::options::Options as _;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn};
@@ -61,7 +61,8 @@ impl Zab {
         }
         if previous.index <= self.node.commit
             && !self.options.is_laboratory()
-            && let Some(because) = self.node.contradicted(from, places(previous, &entries))
+            && let Some(because) =
+                self.node.contradicted(from, self.node.promise.term, shown_entries(previous, &entries))
         {
             return self.become_looking(because, out);
         }

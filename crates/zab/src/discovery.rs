@@ -176,13 +176,12 @@ impl Zab {
         out: &mut Effects<Zab>,
     ) {
         if commit.index > self.node.commit && !self.node.log.has(commit) && !self.options.is_laboratory() {
-            // `[OURS]` A later leader committed what this one lacks: nothing of what this one does can count any more. An earlier one
-            // cannot have: the history of an epoch holds all that was committed before it.
+            // `[OURS]` A later leader committed what this one lacks: nothing of what this one does can count any more. If its own history
+            // was established later, that is said as well: the two may be of different histories.
+            let (ours, term) = (self.node.committed(), self.node.promise.term);
+            let found = Contradiction { by: from, term, ours, theirs: commit, is_certain: false };
             let because = match commit.term < self.current_epoch() {
-                true => {
-                    let ours = self.node.committed();
-                    self.node.note_contradiction(Contradiction { by: from, ours, theirs: commit })
-                }
+                true => self.node.note_contradiction(found),
                 false => Reason::Fresher(from),
             };
             return self.become_looking(because, out);

@@ -182,12 +182,13 @@ impl Zab {
         }
     }
 
-    /// `[OURS]` The history of a later epoch holds all that an earlier one committed: a leader of one that cuts this off is of another history.
+    /// `[OURS]` A leader whose history was established later, and lacks what is committed here, was left behind or is of another history.
     fn contradicted_by_truncation(&mut self, to: Lsn) -> Option<Reason> {
         let RoleState::Following(following) = &self.role_state else { return None };
-        let (by, ours) = (following.leader, self.node.committed());
+        let (by, term, ours) = (following.leader, self.node.promise.term, self.node.committed());
         let is_later = following.vote.epoch > ours.term && to.index < ours.index && self.node.log.has(to);
-        is_later.then(|| self.node.note_contradiction(Contradiction { by, ours, theirs: to }))
+        let found = Contradiction { by, term, ours, theirs: to, is_certain: false };
+        is_later.then(|| self.node.note_contradiction(found))
     }
 
     /// Rule 9: the history is here; then the epoch, then the acknowledgement that rests on both.

@@ -53,7 +53,8 @@ pub(super) fn renew(matches: &ArgMatches, surveys: &[&Survey], gathered: &Gather
     };
     let token = text("initial-cluster-token").expect("it has a default");
     let bump = *matches.get_one::<u64>("bump-revision").expect("it has a default");
-    // Members of one list must come to one id. Who is alone need not: what was made of these directories before is another cluster.
+    // Members of one list must come to one id. Without a list the member is alone, and what was made of these directories before is
+    // another cluster.
     let drawn = text("initial-cluster").is_none().then(|| format!(", {:016x}", rand::random::<u64>()));
     let drawn = drawn.unwrap_or_default();
     let made = write_whole(into, ("recovery", ".recovering"), |unfinished| {
@@ -82,8 +83,8 @@ pub(super) fn write(directory: &Path, best: &Survey, gathered: &Gathered, wanted
     let me = founding.members.iter().find(|(_, member)| member.name == *name).map(|(id, _)| *id);
     let me = me.expect("the founders were checked: this member is one");
     let old = &best.peek.identity;
-    // Equal wherever it is made of the same directories, and drawn from what they hold: no member of the old cluster belongs to it,
-    // nor does one that was recovered from others.
+    // Made from what the directories hold, and equal wherever a list of founders is given with them: no member of the old cluster belongs
+    // to it, nor does one that was recovered from others.
     let mut digest = Sha256::new();
     digest.update(old.cluster_id.0.to_le_bytes());
     digest.update(gathered.last.term.0.to_le_bytes());

@@ -7,8 +7,8 @@
 use super::{Adopting, InOrder, Replicating};
 use crate::{Effects, Entry, Lsn, NodeId, RestsOn, SnapshotReference};
 
-/// The places that a message of entries names: the one before them, and their own.
-pub fn places(previous: Lsn, entries: &[Entry]) -> impl Iterator<Item = Lsn> {
+/// The entries that a leader shows to hold with a message of entries: the one before them, and those.
+pub fn shown_entries(previous: Lsn, entries: &[Entry]) -> impl Iterator<Item = Lsn> {
     std::iter::once(previous).chain(entries.iter().map(|entry| entry.lsn))
 }
 

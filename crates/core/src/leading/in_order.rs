@@ -129,6 +129,7 @@ pub trait Replicating: InOrder {
         assert!(index <= node.log.last().index, "a commit beyond the log: a quorum holds what this node lost");
         let first = node.commit + 1;
         node.commit = index;
+        node.contradiction = None;
         // Before any later entry, so that a node that holds a second change of membership knows that the first is in
         // force (RM-3).
         out.persist(Record::Committed(node.committed()));

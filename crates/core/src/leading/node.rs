@@ -5,7 +5,7 @@ use crate::laboratory::Defect;
 use crate::quorum::Verdict;
 use crate::{
     Cluster, Contradiction, Durable, Effect, Effects, Entry, Limits, Log, Lsn, Membership, NodeId, Outcome, Patience,
-    Priority, Promise, Protocol, Reason, Record, Refusal, Role, SnapshotReference, Status, Ticket, Timing,
+    Priority, Promise, Protocol, Reason, Record, Refusal, Role, SnapshotReference, Status, Term, Ticket, Timing,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub struct Node<L = Log> {
     pub patience: Patience,
     /// Whether writes to the disk no longer become durable.
     pub is_disk_stalled: bool,
-    /// What shows that two histories exist; then it hears nobody and says nothing more.
+    /// Another member's entry where one is committed here; forgotten when more is committed.
     pub contradiction: Option<Contradiction>,
     /// A planted defect, in the laboratory.
     pub defect: Option<Defect>,
@@ -100,15 +100,21 @@ impl Node<Log> {
         out.persist(Record::TruncateFrom(index));
     }
 
-    /// Whether one of these entries of a leader stands where another one, of an earlier term, is committed here: what is committed is in
-    /// the log of every later leader. `None` if not; else it is noted, and the reason to stand aside.
-    pub fn contradicted(&mut self, by: NodeId, places: impl IntoIterator<Item = Lsn>) -> Option<Reason> {
+    /// Whether a leader of this term holds another entry where one is committed here; `None` if not, else it is noted, and the reason not to
+    /// follow it. It can commit nothing with this node, and must not count it: not even what is committed here.
+    pub fn contradicted(&mut self, by: NodeId, term: Term, held: impl IntoIterator<Item = Lsn>) -> Option<Reason> {
         let of_this_log = |theirs: Lsn| {
-            let term = self.log.term_at(theirs.index).filter(|_| theirs.index <= self.commit)?;
-            (term < theirs.term).then_some(Contradiction { by, ours: Lsn { term, index: theirs.index }, theirs })
+            let known = self.log.term_at(theirs.index).filter(|_| theirs.index <= self.commit)?;
+            let ours = Lsn { term: known, index: theirs.index };
+            (ours != theirs).then_some(Contradiction { by, term, ours, theirs, is_certain: false })
         };
-        let found = places.into_iter().find_map(of_this_log)?;
+        let found = held.into_iter().find_map(of_this_log)?;
         Some(self.note_contradiction(found))
+    }
+
+    /// Whether this leader of this term contradicted what is committed here: nothing that it says in that term is answered.
+    pub fn is_contradicted_by(&self, leader: NodeId, term: Term) -> bool {
+        self.contradiction.is_some_and(|found| (found.by, found.term) == (leader, term))
     }
 
     /// Bytes of what stands behind the commit.
@@ -176,7 +182,7 @@ impl<L: History> Node<L> {
         Lsn { term, index: self.commit }
     }
 
-    /// Notes that two histories exist; the reason to stand aside.
+    /// Notes a contradiction; the reason not to follow whoever it is with.
     pub fn note_contradiction(&mut self, found: Contradiction) -> Reason {
         self.contradiction = Some(found);
         Reason::Contradicted(found)

@@ -216,7 +216,10 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
     }
     if !causes.iter().any(|cause| matches!(cause, Cause::PowerLost { .. })) {
         let is_told = |who: &str| causes.iter().any(|cause| cause.who_stood_still() == Some(who));
-        let mut meanwhile = case.stillness_meanwhile(until_micros);
+        let has_ended = |cause: &Cause| matches!(cause, Cause::Killed { .. } | Cause::Failed { .. } | Cause::Stopped);
+        let stands_still = |cause: &Cause| cause.who_stood_still() == Some(&before.leader);
+        let is_gone = causes.iter().any(|cause| has_ended(cause) || stands_still(cause));
+        let mut meanwhile = case.stillness_meanwhile(until_micros, is_gone);
         meanwhile.retain(|cause| !cause.who_stood_still().is_some_and(is_told));
         causes.extend(meanwhile);
     }

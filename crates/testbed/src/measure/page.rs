@@ -12,7 +12,8 @@
 //!   <!-- end -->
 //! ````
 //!
-//! The page is the list of what is measured. Commands of one block that print the same table are rows of one table. A page that is
+//! The page is the list of what is measured; the commit that it names is the one checked out where this is run, of which the programs beside
+//! this one should be built. Commands of one block that print the same table are rows of one table. A page that is
 //! measured for hours keeps what it has when it is cut off: it is written after each block.
 
 mod chart;
@@ -38,7 +39,7 @@ struct Block {
 /// Runs the blocks of a page whose names contain a word, all without one, and writes the page.
 ///
 /// # Errors
-/// The page cannot be read or is not one, or a command fails: the page keeps what was printed before.
+/// The page cannot be read or is not one; or commands failed, which the page then says in their place.
 pub(crate) fn run(page: &Path, only: Option<&str>, etcd: Option<&str>) -> Result<()> {
     let read = || std::fs::read_to_string(page).with_context(|| format!("reading {}", page.display()));
     let names: Vec<String> = blocks(&read()?)?.into_iter().map(|block| block.name).collect();
@@ -46,25 +47,40 @@ pub(crate) fn run(page: &Path, only: Option<&str>, etcd: Option<&str>) -> Result
     if wanted.is_empty() {
         bail!("{} has no figures of that name; it has {}", page.display(), names.join(", "));
     }
+    let mut failed = Vec::new();
     for name in wanted {
-        // Read again: the block before has moved the lines.
-        let text = read()?;
-        let block = blocks(&text)?.into_iter().find(|block| block.name == *name).context("it was there before")?;
+        let block_of = |text: &str| {
+            let found = blocks(text)?.into_iter().find(|block| block.name == *name);
+            found.with_context(|| format!("{} has no figures {name} any more", page.display()))
+        };
+        let build = of_which_build()?;
         let mut said = Vec::new();
-        for command in &block.commands {
+        for command in &block_of(&read()?)?.commands {
             eprintln!("{name}: {command}");
-            said.push(Said::by(command, &output(command, etcd)?));
+            said.push(match output(command, etcd) {
+                Ok(output) => Said::by(command, &output),
+                Err(why) => {
+                    failed.push(command.clone());
+                    Said::by(command, &format!("failed: {why:#}"))
+                }
+            });
         }
+        // Read again: somebody may have written it meanwhile, and the block before has moved the lines.
+        let text = read()?;
+        let block = block_of(&text)?;
         for chart in &block.charts {
             let drawn = chart.draw(&said).with_context(|| format!("the chart {} of {name}", chart.file))?;
             let path = page.with_file_name(&chart.file);
             std::fs::create_dir_all(path.parent().context("a chart stands in a directory")?)?;
             std::fs::write(&path, drawn).with_context(|| format!("writing {}", path.display()))?;
         }
-        let text = with(&text, &block, &of_which_build()?, &said);
-        std::fs::write(page, text).with_context(|| format!("writing {}", page.display()))?;
+        std::fs::write(page, with(&text, &block, &build, &said))
+            .with_context(|| format!("writing {}", page.display()))?;
     }
-    Ok(())
+    match failed.is_empty() {
+        true => Ok(()),
+        false => bail!("{} of the commands failed, and the page says so: {}", failed.len(), failed.join("; ")),
+    }
 }
 
 /// The blocks of a page, in its order.

@@ -41,11 +41,31 @@ impl Case<'_, '_> {
         Some((until, self.killed(&broken)))
     }
 
-    /// Without the old leader's own notes: its links ended, before the next one led.
+    /// Without the old leader's own notes: its links ended, before the next one led; or all who followed it had ended.
     fn end_as_others_saw_it(&self) -> Option<(u64, Cause)> {
         let broken = self.broken_links(None);
-        let first = broken.iter().map(|link| link.at).min().filter(|first| *first <= self.after.since_micros)?;
-        Some((first, self.killed(&broken)))
+        match broken.iter().map(|link| link.at).min().filter(|first| *first <= self.after.since_micros) {
+            Some(first) => Some((first, self.killed(&broken))),
+            None => {
+                let until = self.end_of_all_followers()?;
+                Some((until, Cause::Unknown { because: self.after.because.clone() }))
+            }
+        }
+    }
+
+    /// The last note of those who followed the old leader, if none of these processes ran when the next one was elected: from then on it led
+    /// nobody, whatever became of it.
+    fn end_of_all_followers(&self) -> Option<u64> {
+        let follows = |life: usize| {
+            let mut notes = self.line.of_life(Some(life), self.before.since_micros, self.after.since_micros);
+            notes.any(|seen| match seen.mark {
+                Mark::Transition { leader, .. } => leader.as_ref() == Some(&self.before.leader),
+                _ => false,
+            })
+        };
+        let ends = (0..self.line.lives.len()).filter(|life| follows(*life)).map(|life| self.line.span(life).1);
+        let begun = self.after.life.map(|life| self.line.span(life).0)?;
+        ends.max().filter(|until| *until < begun)
     }
 
     fn killed(&self, broken: &[BrokenLink<'_>]) -> Cause {

@@ -63,15 +63,12 @@ impl Case<'_, '_> {
     }
 
     /// The loops of others as the reason why nobody led for so long: without those that stood still for most of that time, and without the
-    /// old leader, the rest was no majority.
-    pub(super) fn stillness_meanwhile(&self, until: u64) -> Vec<Cause> {
+    /// old leader if it had ended or stood still, the rest was no majority.
+    pub(super) fn stillness_meanwhile(&self, until: u64, is_old_leader_gone: bool) -> Vec<Cause> {
         let led = self.after.since_micros;
         let gap_micros = led.saturating_sub(until);
-        if gap_micros <= SILENT_MICROS {
-            return Vec::new();
-        }
-        let voters = self.membership().map(|(voters, _)| voters);
-        let votes = |name: &str| voters.is_none_or(|voters| voters.iter().any(|voter| voter == name));
+        let Some((voters, _)) = self.membership().filter(|_| gap_micros > SILENT_MICROS) else { return Vec::new() };
+        let votes = |name: &str| voters.iter().any(|voter| voter == name);
         let mut still: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for seen in &self.line.seen {
             let Mark::Late { micros, waited_micros } = seen.mark else { continue };
@@ -83,9 +80,8 @@ impl Case<'_, '_> {
                 (*longest, *waited) = ((*longest).max(*micros), waited.saturating_add(*waited_micros));
             }
         }
-        let missing = still.len() + 1;
-        let is_majority = voters.is_some_and(|voters| voters.len().saturating_sub(missing) * 2 > voters.len());
-        if is_majority {
+        let missing = still.len() + usize::from(is_old_leader_gone && votes(&self.before.leader));
+        if voters.len().saturating_sub(missing) * 2 > voters.len() {
             return Vec::new();
         }
         still.into_iter().map(|(name, (micros, waited))| stood_still(name, micros, waited)).collect()

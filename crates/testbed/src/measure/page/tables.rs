@@ -23,7 +23,8 @@ impl Said {
             let cells: Vec<String> = inner.split('|').map(|cell| cell.trim().to_owned()).collect();
             let is_rule =
                 cells.iter().all(|cell| cell.bytes().all(|byte| matches!(byte, b'-' | b':')) && !cell.is_empty());
-            match (said.header.is_empty(), is_rule) {
+            match (said.header.is_empty(), is_rule || cells == said.header) {
+                // A command may print its table several times, a row each.
                 (_, true) => {}
                 (true, false) => said.header = cells,
                 (false, false) => said.rows.push(cells),
@@ -107,6 +108,12 @@ mod tests {
         assert_eq!((said.flag("--keys"), said.flag("--leases")), (Some(1_000.0), None));
         assert_eq!((said.column("b"), said.column("c")), (Some(1), None));
         assert_eq!((said.rows.len(), said.words.len()), (1, 1), "a dash in a row is no rule: {said:?}");
+    }
+
+    #[test]
+    fn a_table_that_is_printed_again_is_the_same_one() {
+        let said = Said::by("measure failover", "| a |\n|---|\n| 1 |\nwords\n| a |\n|---|\n| 2 |\n");
+        assert_eq!(said.rows, [["1"], ["2"]]);
     }
 
     #[test]
