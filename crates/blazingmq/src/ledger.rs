@@ -143,7 +143,8 @@ impl BlazingMq {
             && let Some(because) =
                 self.node.contradicted(from, self.node.promise.term, shown_entries(previous, &entries))
         {
-            return self.lose_leader(because, out);
+            self.lose_leader(because, out);
+            return self.wait(out);
         }
         if end <= self.node.commit {
             return self.acknowledge(from, self.node.commit, out);

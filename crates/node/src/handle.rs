@@ -86,7 +86,7 @@ pub struct NodeStatus {
     pub membership: Arc<Membership>,
     /// Whether its disk answers.
     pub is_disk_healthy: bool,
-    /// What shows that two histories exist, if anything does: then it takes part in nothing more.
+    /// Another member's entry where one is committed here, until more is committed.
     pub contradiction: Option<Contradiction>,
     /// Whether it is preferred as leader no more for a while, because it lost leadership again and again.
     pub is_suspended: bool,

@@ -54,10 +54,11 @@ impl Paxos {
         }
         if committed < self.node.commit {
             let bytes_max = self.node.limits.message_bytes_max;
-            let (mut entries, _) = self.node.log.slice(committed + 1, self.node.commit, bytes_max);
-            let taken: usize = entries.iter().map(Entry::cost).sum();
             let overlap = self.node.log.slot(committed);
-            if let Some(overlap) = overlap.filter(|overlap| taken + overlap.cost() <= bytes_max) {
+            let room = bytes_max.saturating_sub(overlap.map_or(0, Entry::cost));
+            let (mut entries, _) = self.node.log.slice(committed + 1, self.node.commit, room);
+            let taken: usize = entries.iter().map(Entry::cost).sum();
+            if let Some(overlap) = overlap.filter(|_| taken <= room) {
                 entries.insert(0, overlap.clone());
             }
             let response = Message::RetransmitResponse { entries, committed: self.node.commit };

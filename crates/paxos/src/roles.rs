@@ -63,6 +63,7 @@ impl Paxos {
         self.leave_role(out);
         self.node.leader = None;
         self.announce(from, because, out);
+        self.node.end_transfer(out);
     }
 
     /// TA-7: promises to the ballot of the values that came with it, and gives up what this node was doing.

@@ -114,7 +114,9 @@ impl Node<Log> {
 
     /// Whether this leader of this term contradicted what is committed here: nothing that it says in that term is answered.
     pub fn is_contradicted_by(&self, leader: NodeId, term: Term) -> bool {
-        self.contradiction.is_some_and(|found| (found.by, found.term) == (leader, term))
+        // One of an earlier term is answered with the present one, as everybody is.
+        let is_present = term == self.promise.term;
+        is_present && self.contradiction.is_some_and(|found| (found.by, found.term) == (leader, term))
     }
 
     /// Bytes of what stands behind the commit.
@@ -338,6 +340,7 @@ impl<L: History> Node<L> {
             out.persist(cut);
         }
         self.commit = reference.lsn.index;
+        self.contradiction = None;
         self.snapshot = Some(reference.clone());
         out.push(Effect::Restore(reference));
     }

@@ -137,9 +137,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 tracing::info!(node, left_out, "{left_out} changes more like those above, in {since} without a leader");
             }
         }
-        if matches!(because, Reason::Contradicted(_)) {
-            tracing::error!(node, term = term.0, %lsn, protocol = P::NAME, "{line}");
-        } else if self.news.is_new(transition, &reason) {
+        let is_new = self.news.is_new(transition, &reason);
+        if is_new && matches!(because, Reason::Contradicted(_)) {
+            tracing::warn!(node, term = term.0, %lsn, protocol = P::NAME, "{line}");
+        } else if is_new {
             tracing::info!(node, %from, %to, term = term.0, leader, %lsn, reason, protocol = P::NAME, "{line}");
         } else {
             tracing::debug!(node, %from, %to, term = term.0, leader, %lsn, reason, protocol = P::NAME, "{line}");

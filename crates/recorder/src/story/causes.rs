@@ -219,7 +219,10 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
         let has_ended = |cause: &Cause| matches!(cause, Cause::Killed { .. } | Cause::Failed { .. } | Cause::Stopped);
         let stands_still = |cause: &Cause| cause.who_stood_still() == Some(&before.leader);
         let is_gone = causes.iter().any(|cause| has_ended(cause) || stands_still(cause));
-        let mut meanwhile = case.stillness_meanwhile(until_micros, is_gone);
+        // One that was started again at once could have voted.
+        let middle = u64::midpoint(until_micros, after.since_micros);
+        let is_back = case.begins_again().is_some_and(|begun| begun < middle);
+        let mut meanwhile = case.stillness_meanwhile(until_micros, is_gone && !is_back);
         meanwhile.retain(|cause| !cause.who_stood_still().is_some_and(is_told));
         causes.extend(meanwhile);
     }

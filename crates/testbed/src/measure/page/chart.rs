@@ -26,6 +26,8 @@ pub(super) struct Chart {
     pub(super) title: String,
     /// A flag of the commands, or a column with a number in it.
     x: String,
+    /// What stands below the axis.
+    along: String,
     /// The columns.
     y: Vec<String>,
     unit: String,
@@ -49,10 +51,12 @@ impl Chart {
             Some(line[begin..].split('"').next()?.to_owned())
         };
         let needed = |name: &str| value(name).with_context(|| format!("a chart needs {name}=\"...\": {line}"));
+        let x = needed("x")?;
         Ok(Chart {
             file: needed("file")?,
             title: needed("title")?,
-            x: needed("x")?,
+            along: value("along").unwrap_or_else(|| x.trim_start_matches("--").to_owned()),
+            x,
             y: needed("y")?.split(';').map(|name| name.trim().to_owned()).collect(),
             unit: needed("unit")?,
             rows: value("rows").unwrap_or_default(),
@@ -115,12 +119,13 @@ impl Chart {
             let mut chart = ChartBuilder::on(&area)
                 .caption(&self.title, ("sans-serif", 17))
                 .margin(12)
+                .margin_right(36)
                 .x_label_area_size(36)
                 .y_label_area_size(64)
                 .build_cartesian_2d(0.0..furthest, 0.0..highest * HEADROOM)?;
             chart
                 .configure_mesh()
-                .x_desc(self.x.trim_start_matches("--"))
+                .x_desc(&self.along)
                 .y_desc(&self.unit)
                 .x_label_formatter(&|x| grouped(back(*x)))
                 .y_label_formatter(&|y| grouped(*y))
@@ -165,7 +170,7 @@ fn number(cell: &str) -> Option<f64> {
 /// A number with its thousands apart.
 fn grouped(number: f64) -> String {
     let digits = format!("{:.0}", number.abs());
-    if number != 0.0 && number.abs() < 10.0 {
+    if number.abs() < 10.0 && number.fract().abs() > 1e-6 {
         return format!("{number:.1}");
     }
     let mut text = String::new();
@@ -223,6 +228,6 @@ mod tests {
 
     #[test]
     fn thousands_stand_apart() {
-        assert_eq!([grouped(0.0), grouped(2.5), grouped(64.0), grouped(1_234_567.0)], ["0", "2.5", "64", "1 234 567"]);
+        assert_eq!([0.0, 1.0, 2.5, 64.0, 1_234_567.0].map(grouped), ["0", "1", "2.5", "64", "1 234 567"]);
     }
 }
