@@ -346,8 +346,7 @@ impl Gmt2000 {
             return;
         }
         let slate = &self.ballot.slate;
-        let is_gone = |id: NodeId| self.node.links_down.contains(&id) || self.missed == Some(id);
-        let is_awaited = |id: NodeId| !slate.contains_key(&id) && !is_gone(id);
+        let is_awaited = |id: NodeId| !slate.contains_key(&id) && !self.node.links_down.contains(&id);
         // One that holds more may be a voter since an entry that this node lacks.
         let is_any_awaited = self.node.membership.all_voters().chain(self.strangers.iter().copied()).any(is_awaited);
         let is_over = self.calling.is_none() || !is_any_awaited;

@@ -54,8 +54,6 @@ pub struct Gmt2000 {
     pub(crate) eager_rounds: u8,
     /// The leader whose link dropped, while that is why this node elects.
     pub(crate) lost_leader: Option<NodeId>,
-    /// A leader that it heard nothing from for the shortest election timeout, and nothing since: no claim of it is awaited.
-    pub(crate) missed: Option<NodeId>,
     /// The elector and the candidate of the published form, which then replace ours.
     pub(crate) published: Option<Box<Published>>,
     /// A planted defect, in the laboratory.
@@ -91,7 +89,6 @@ impl Protocol for Gmt2000 {
             wanted: None,
             eager_rounds: 0,
             lost_leader: None,
-            missed: None,
             published: options.as_published.then(Box::default),
             defect: options.defect,
         };
@@ -224,7 +221,6 @@ impl Gmt2000 {
 
     fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Gmt2000>) {
         let term = message.term();
-        self.missed.take_if(|missed| *missed == from);
         if !self.node.promise.term.may_follow(term) {
             return;
         }

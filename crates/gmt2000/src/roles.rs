@@ -134,8 +134,7 @@ impl Gmt2000 {
         }
         self.leave_role(out);
         self.role_state = RoleState::Voting;
-        let leader = self.node.leader.take().filter(|leader| *leader != self.node.me && !self.is_leader_fresh);
-        self.missed = leader.or(self.missed);
+        self.node.leader = None;
         self.is_leader_fresh = false;
         self.wanted = None;
         if !is_again {

@@ -12,7 +12,7 @@
 //! election only finds a *candidate*, and [`crate::discovery`] follows (§5.12).
 //!
 //! `[OURS]` finalizeWait is for voters who might still say better. It ends at once when every voter whose link is up
-//! agrees, but for a leader that was not heard for an election timeout. Messages that arrive meanwhile are treated by the usual rules and not thrown away; and the first word of a
+//! agrees. Messages that arrive meanwhile are treated by the usual rules and not thrown away; and the first word of a
 //! peer in a round is answered, because it may have been somebody's follower when it heard ours.
 
 use crate::laboratory::Defect;
@@ -376,8 +376,7 @@ impl Zab {
             && self.may_choose(proposal.leader)
             && self.node.membership.verdict(|id| Some(agrees(id))) == Verdict::Won;
         // A voter that has settled for another does not agree, and is awaited.
-        let is_gone = |id: NodeId| self.node.links_down.contains(&id) || self.missed == Some(id);
-        let is_unanimous = self.node.membership.all_voters().all(|id| agrees(id) || is_gone(id));
+        let is_unanimous = self.node.membership.all_voters().all(|id| agrees(id) || self.node.links_down.contains(&id));
         let was_finalizing = looking.is_finalizing;
         if is_agreed && is_unanimous {
             return self.conclude(proposal, out);

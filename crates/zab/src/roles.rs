@@ -42,12 +42,6 @@ impl Zab {
     /// Rule 1: a new round, in which this server proposes itself.
     pub(crate) fn become_looking(&mut self, because: Reason, out: &mut Effects<Zab>) {
         let from = self.role();
-        if let RoleState::Following(following) = &self.role_state
-            && because == Reason::ElectionTimeout
-            && !self.options.as_published
-        {
-            self.missed = Some(following.leader);
-        }
         self.leave_role(out);
         self.announce(from, because, out);
         self.begin_round(self.own_vote(), out);

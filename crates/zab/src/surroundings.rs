@@ -14,7 +14,6 @@ impl Zab {
     /// Takes a peer that speaks for connected, whatever was presumed.
     pub(crate) fn on_sign_of_life(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
         self.unmet.remove(&peer);
-        self.missed.take_if(|missed| *missed == peer);
         if self.node.links_down.remove(&peer) {
             self.on_link_up_while_looking(out);
         }

@@ -90,8 +90,6 @@ pub struct Zab {
     pub(crate) connection: u64,
     /// Members that may be connected, but nothing was heard of them in this life.
     pub(crate) unmet: BTreeSet<NodeId>,
-    /// A leader that it heard nothing from for an election timeout, and nothing since: no vote of it is awaited.
-    pub(crate) missed: Option<NodeId>,
     /// The last leader handed over to this node.
     pub(crate) is_successor: bool,
     /// Its last attempt to lead found no quorum that answered in time, or its own disk did not: somebody else may try first.
@@ -124,7 +122,6 @@ impl Protocol for Zab {
             round: 0,
             connection: 0,
             unmet: BTreeSet::new(),
-            missed: None,
             is_successor: false,
             gives_way: false,
             fetching: None,
