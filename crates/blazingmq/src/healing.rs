@@ -22,7 +22,7 @@ use crate::laboratory::Defect;
 use crate::message::Message;
 use hustings_core::leading::{Following, Replicating};
 use hustings_core::quorum::Verdict;
-use hustings_core::{Contradiction, Effects, Entry, Lsn, NodeId, Reason, RestsOn, SnapshotReference};
+use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn, SnapshotReference};
 
 /// The progress of a leader's healing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -232,10 +232,10 @@ impl BlazingMq {
     /// `[OURS]` A ledger that ends in a later term than the commit and lacks the commit was left behind, or is of another history.
     fn note_lack_of_commit(&mut self, by: NodeId, after: Lsn) {
         let RoleState::Leader(leader) = &self.role_state else { return };
-        let (ours, term) = (self.node.committed(), self.node.promise.term);
+        let ours = self.node.committed();
         let theirs = leader.lsns.get(&by).copied().filter(|theirs| after == ours && theirs.term > ours.term);
         if let Some(theirs) = theirs {
-            self.node.note_contradiction(Contradiction { by, term, ours, theirs, is_certain: false });
+            self.node.note_contradiction(by, ours, theirs);
         }
     }
 

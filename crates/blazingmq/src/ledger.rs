@@ -13,7 +13,6 @@
 use crate::blazingmq::{BlazingMq, Kind, Leader, RoleState, Timer};
 use crate::message::Message;
 use crate::peer::{Pace, Peer};
-use hustings_core::leading::acknowledging::shown_entries;
 use hustings_core::leading::{Adopting, Following, HandingOver, Leads, Reading, Replicating};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
@@ -138,10 +137,8 @@ impl BlazingMq {
         out: &mut Effects<BlazingMq>,
     ) {
         let end = previous.index + entries.len() as u64;
-        if previous.index <= self.node.commit
-            && !self.options.is_laboratory()
-            && let Some(because) =
-                self.node.contradicted(from, self.node.promise.term, shown_entries(previous, &entries))
+        if !self.options.is_laboratory()
+            && let Some(because) = self.node.contradicted(from, previous, &entries)
         {
             self.lose_leader(because, out);
             return self.wait(out);

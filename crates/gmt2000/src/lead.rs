@@ -15,7 +15,6 @@
 use crate::gmt2000::{Gmt2000, RoleState, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
-use hustings_core::leading::acknowledging::shown_entries;
 use hustings_core::leading::{Adopting, Following, HandingOver, Leads, Pace, Portion, Progress, Reading, Replicating};
 use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn, Term};
 
@@ -100,10 +99,8 @@ impl Gmt2000 {
         round: Option<u64>,
         out: &mut Effects<Gmt2000>,
     ) {
-        if previous.index <= self.node.commit
-            && !self.is_laboratory()
-            && let Some(because) =
-                self.node.contradicted(from, self.node.promise.term, shown_entries(previous, &entries))
+        if !self.is_laboratory()
+            && let Some(because) = self.node.contradicted(from, previous, &entries)
         {
             return self.become_follower(self.node.promise.term, None, because, out);
         }

@@ -146,24 +146,26 @@ async fn an_older_directory_is_refused_by_whoever_remembers_under_paxos() {
     story::<Paxos>().await;
 }
 
-/// Goal: what a rolled-back member has written since is no substitute for what it had acknowledged. Method: n3 acknowledges with n2 while
-/// n1 is away; an older copy of its directory is put back, and with n1, who knows nothing, it writes more than was lost, over several starts,
-/// before n2 returns.
-async fn grown<P: Protocol>(starts_since: u64) {
-    let troupe = Troupe::of(3);
-    let fatal = mpsc::unbounded_channel();
-    let start = async |id, priority| loop {
+/// Starts a member, equipped further. While it was away, a call of its peers may have taken its port for a moment.
+async fn start_patiently<P: Protocol>(
+    troupe: &Troupe,
+    id: NodeId,
+    priority: Priority,
+    equip: impl Fn(&mut NodeConfig),
+) -> Handle<Counter> {
+    loop {
         let mut config = troupe.config_of(id);
-        let sender = fatal.0.clone();
-        config.on_fatal = Arc::new(move |why| drop(sender.send((id, String::from(why)))));
         config.priority = priority;
+        equip(&mut config);
         match hustings_node::start::<P, Counter>(config, P::Options::default(), Counter::default()) {
-            // While it was away, a call of its peers may have taken its port for a moment.
             Err(StartError::Listen { .. }) => tokio::task::yield_now().await,
             node => break node.expect("it starts").handle,
         }
-    };
-    let mut fatal_ends = fatal.1;
+    }
+}
+
+/// n2 leads; n3 acknowledges with it while n1 is away; then an older copy of n3's directory is put back, and nobody runs.
+async fn acknowledge_and_roll_back(troupe: &Troupe, start: &impl AsyncFn(NodeId, Priority) -> Handle<Counter>) {
     let n1 = start(N1, Priority::Never).await;
     let n2 = start(N2, Priority::Normal).await;
     let n3 = start(N3, Priority::Never).await;
@@ -184,7 +186,23 @@ async fn grown<P: Protocol>(starts_since: u64) {
         stopped.stop().await;
     }
     copy(&old, &directory);
+}
 
+/// Goal: what a rolled-back member has written since is no substitute for what it had acknowledged. Method: n3 acknowledges with n2 while
+/// n1 is away; an older copy of its directory is put back, and with n1, who knows nothing, it writes more than was lost, over several starts,
+/// before n2 returns.
+async fn grown<P: Protocol>(starts_since: u64) {
+    let troupe = Troupe::of(3);
+    let fatal = mpsc::unbounded_channel();
+    let start = async |id, priority| {
+        let told = |config: &mut NodeConfig| {
+            let sender = fatal.0.clone();
+            config.on_fatal = Arc::new(move |why| drop(sender.send((id, String::from(why)))));
+        };
+        start_patiently::<P>(&troupe, id, priority, told).await
+    };
+    let mut fatal_ends = fatal.1;
+    acknowledge_and_roll_back(&troupe, &start).await;
     let n1 = start(N1, Priority::Normal).await;
     let mut n3 = start(N3, Priority::Never).await;
     for again in 0..starts_since {
@@ -231,34 +249,8 @@ async fn a_rolled_back_member_is_refused_also_after_another_start() {
 /// acknowledged first, meets n1.
 async fn two_histories<P: Protocol>() {
     let troupe = Troupe::of(3);
-    let start = async |id, priority| loop {
-        let mut config = troupe.config_of(id);
-        config.priority = priority;
-        match hustings_node::start::<P, Counter>(config, P::Options::default(), Counter::default()) {
-            // While it was away, a call of its peers may have taken its port for a moment.
-            Err(StartError::Listen { .. }) => tokio::task::yield_now().await,
-            node => break node.expect("it starts").handle,
-        }
-    };
-    let n1 = start(N1, Priority::Never).await;
-    let n2 = start(N2, Priority::Normal).await;
-    let n3 = start(N3, Priority::Never).await;
-    until(&n2, "n2 leads", |status| status.leader == Some(N2)).await;
-    for number in 0..5 {
-        propose(&n2, &format!("early {number}")).await;
-    }
-    n3.stop().await;
-    let (directory, old) = (troupe.data_dir(N3), troupe.directory.path().join("old"));
-    copy(&directory, &old);
-    let n3 = start(N3, Priority::Never).await;
-    n1.stop().await;
-    for number in 0..15 {
-        propose(&n2, &format!("late {number}")).await;
-    }
-    for stopped in [n3, n2] {
-        stopped.stop().await;
-    }
-    copy(&old, &directory);
+    let start = async |id, priority| start_patiently::<P>(&troupe, id, priority, |_| {}).await;
+    acknowledge_and_roll_back(&troupe, &start).await;
     let mut n1 = start(N1, Priority::Normal).await;
     let n3 = start(N3, Priority::Never).await;
     // The copy has forgotten a vote as well: its first election is of the term that n2 led. Of entries of one term nobody could tell the

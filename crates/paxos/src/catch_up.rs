@@ -15,7 +15,7 @@ use crate::message::Message;
 use crate::paxos::{Paxos, Stage};
 use hustings_core::leading::{Adopting, Reading};
 use hustings_core::options::Options as _;
-use hustings_core::{Contradiction, Effects, Entry, NodeId, Reason, Record, RestsOn, Term};
+use hustings_core::{Effects, Entry, NodeId, Reason, Record, RestsOn, Term};
 
 impl Paxos {
     /// Once per heartbeat and source: a lost request is repeated, and no loop is tight.
@@ -123,9 +123,8 @@ impl Paxos {
         if value(ours) == value(theirs) || self.options.is_laboratory() {
             return None;
         }
-        let term = self.node.promise.term;
-        let found = Contradiction { by, term, ours: ours.lsn, theirs: theirs.lsn, is_certain: true };
-        Some(self.node.note_contradiction(found))
+        let ours = ours.lsn;
+        Some(self.node.note_two_histories(by, ours, theirs.lsn))
     }
 
     /// Whether a defect is planted that lets a reign outlive what it learns.

@@ -6,7 +6,6 @@
 use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::raft::{Raft, RoleState, Timer};
-use hustings_core::leading::acknowledging::shown_entries;
 use hustings_core::leading::{Adopting, Following, HandingOver, Leads, Pace, Portion, Progress, Reading, Replicating};
 use hustings_core::options::Options as _;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn, Term};
@@ -81,10 +80,8 @@ impl Raft {
         commit: u64,
         out: &mut Effects<Raft>,
     ) {
-        if previous.index <= self.node.commit
-            && !self.options.is_laboratory()
-            && let Some(because) =
-                self.node.contradicted(from, self.node.promise.term, shown_entries(previous, &entries))
+        if !self.options.is_laboratory()
+            && let Some(because) = self.node.contradicted(from, previous, &entries)
         {
             return self.become_follower(self.node.promise.term, None, because, out);
         }

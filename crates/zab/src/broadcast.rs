@@ -14,7 +14,6 @@
 use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::zab::{Lost, Phase, RoleState, Timer, Zab};
-use hustings_core::leading::acknowledging::shown_entries;
 use hustings_core::leading::{Adopting, HandingOver, Leads, Reading, Replicating};
 use hustings_core::options::Options as _;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn};
@@ -59,10 +58,8 @@ impl Zab {
         if self.fetching.is_some() {
             return;
         }
-        if previous.index <= self.node.commit
-            && !self.options.is_laboratory()
-            && let Some(because) =
-                self.node.contradicted(from, self.node.promise.term, shown_entries(previous, &entries))
+        if !self.options.is_laboratory()
+            && let Some(because) = self.node.contradicted(from, previous, &entries)
         {
             return self.become_looking(because, out);
         }

@@ -19,7 +19,7 @@ use crate::message::Message;
 use crate::zab::{Phase, RoleState, Timer, Zab};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
-use hustings_core::{Contradiction, Effects, Lsn, NodeId, Priority, Reason, RestsOn, Term};
+use hustings_core::{Effects, Lsn, NodeId, Priority, Reason, RestsOn, Term};
 
 impl Zab {
     // --- The follower. -------------------------------------------------------------------------------------------
@@ -178,10 +178,8 @@ impl Zab {
         if commit.index > self.node.commit && !self.node.log.has(commit) && !self.options.is_laboratory() {
             // `[OURS]` A later leader committed what this one lacks: nothing of what this one does can count any more. If its own history
             // was established later, that is said as well: the two may be of different histories.
-            let (ours, term) = (self.node.committed(), self.node.promise.term);
-            let found = Contradiction { by: from, term, ours, theirs: commit, is_certain: false };
             let because = match commit.term < self.current_epoch() {
-                true => self.node.note_contradiction(found),
+                true => self.node.note_contradiction(from, self.node.committed(), commit),
                 false => Reason::Fresher(from),
             };
             return self.become_looking(because, out);

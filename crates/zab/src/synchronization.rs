@@ -24,7 +24,7 @@ use crate::zab::{Phase, RoleState, Zab};
 use hustings_core::leading::{HandingOver, Leads, Office};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
-use hustings_core::{Contradiction, Effects, Entry, Lsn, NodeId, Reason, RestsOn};
+use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn};
 
 impl Zab {
     // --- The leader. ---------------------------------------------------------------------------------------------
@@ -185,10 +185,9 @@ impl Zab {
     /// `[OURS]` A leader whose history was established later, and lacks what is committed here, was left behind or is of another history.
     fn contradicted_by_truncation(&mut self, to: Lsn) -> Option<Reason> {
         let RoleState::Following(following) = &self.role_state else { return None };
-        let (by, term, ours) = (following.leader, self.node.promise.term, self.node.committed());
+        let (by, ours) = (following.leader, self.node.committed());
         let is_later = following.vote.epoch > ours.term && to.index < ours.index && self.node.log.has(to);
-        let found = Contradiction { by, term, ours, theirs: to, is_certain: false };
-        is_later.then(|| self.node.note_contradiction(found))
+        is_later.then(|| self.node.note_contradiction(by, ours, to))
     }
 
     /// Rule 9: the history is here; then the epoch, then the acknowledgement that rests on both.

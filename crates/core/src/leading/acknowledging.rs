@@ -7,11 +7,6 @@
 use super::{Adopting, InOrder, Replicating};
 use crate::{Effects, Entry, Lsn, NodeId, RestsOn, SnapshotReference};
 
-/// The entries that a leader shows to hold with a message of entries: the one before them, and those.
-pub fn shown_entries(previous: Lsn, entries: &[Entry]) -> impl Iterator<Item = Lsn> {
-    std::iter::once(previous).chain(entries.iter().map(|entry| entry.lsn))
-}
-
 /// The two messages that a protocol has for it, and what it does beside.
 pub trait Acknowledging: InOrder {
     /// My log equals the leader's up to `index`, durably.

@@ -100,16 +100,21 @@ impl Node<Log> {
         out.persist(Record::TruncateFrom(index));
     }
 
-    /// Whether a leader of this term holds another entry where one is committed here; `None` if not, else it is noted, and the reason not to
-    /// follow it. It can commit nothing with this node, and must not count it: not even what is committed here.
-    pub fn contradicted(&mut self, by: NodeId, term: Term, held: impl IntoIterator<Item = Lsn>) -> Option<Reason> {
+    /// Whether the leader of this term shows, with entries behind this place, another entry where one is committed here; `None` if not, else
+    /// it is noted, and the reason not to follow it. It can commit nothing with this node, and must not count it: not even what is
+    /// committed here.
+    pub fn contradicted(&mut self, by: NodeId, previous: Lsn, entries: &[Entry]) -> Option<Reason> {
+        if previous.index > self.commit {
+            return None;
+        }
+        let mut shown = std::iter::once(previous).chain(entries.iter().map(|entry| entry.lsn));
         let of_this_log = |theirs: Lsn| {
-            let known = self.log.term_at(theirs.index).filter(|_| theirs.index <= self.commit)?;
-            let ours = Lsn { term: known, index: theirs.index };
-            (ours != theirs).then_some(Contradiction { by, term, ours, theirs, is_certain: false })
+            let term = self.log.term_at(theirs.index).filter(|_| theirs.index <= self.commit)?;
+            let ours = Lsn { term, index: theirs.index };
+            (ours != theirs).then_some((ours, theirs))
         };
-        let found = held.into_iter().find_map(of_this_log)?;
-        Some(self.note_contradiction(found))
+        let (ours, theirs) = shown.find_map(of_this_log)?;
+        Some(self.note_contradiction(by, ours, theirs))
     }
 
     /// Whether this leader of this term contradicted what is committed here: nothing that it says in that term is answered.
@@ -184,8 +189,17 @@ impl<L: History> Node<L> {
         Lsn { term, index: self.commit }
     }
 
-    /// Notes a contradiction; the reason not to follow whoever it is with.
-    pub fn note_contradiction(&mut self, found: Contradiction) -> Reason {
+    /// Notes a contradiction with a member of this term; the reason not to follow whoever it is with.
+    pub fn note_contradiction(&mut self, by: NodeId, ours: Lsn, theirs: Lsn) -> Reason {
+        self.note(Contradiction { by, term: self.promise.term, ours, theirs, is_certain: false })
+    }
+
+    /// The same where both entries are committed.
+    pub fn note_two_histories(&mut self, by: NodeId, ours: Lsn, theirs: Lsn) -> Reason {
+        self.note(Contradiction { by, term: self.promise.term, ours, theirs, is_certain: true })
+    }
+
+    fn note(&mut self, found: Contradiction) -> Reason {
         self.contradiction = Some(found);
         Reason::Contradicted(found)
     }

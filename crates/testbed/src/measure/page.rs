@@ -54,7 +54,7 @@ pub(crate) fn run(page: &Path, only: Option<&str>, etcd: Option<&str>) -> Result
             found.with_context(|| format!("{} has no figures {name} any more", page.display()))
         };
         let build = of_which_build()?;
-        let mut said = Vec::new();
+        let (mut said, failed_before) = (Vec::new(), failed.len());
         for command in &block_of(&read()?)?.commands {
             eprintln!("{name}: {command}");
             said.push(match output(command, etcd) {
@@ -68,7 +68,8 @@ pub(crate) fn run(page: &Path, only: Option<&str>, etcd: Option<&str>) -> Result
         // Read again: somebody may have written it meanwhile, and the block before has moved the lines.
         let text = read()?;
         let block = block_of(&text)?;
-        for chart in &block.charts {
+        // A chart of a part would be another chart: the one before stays.
+        for chart in block.charts.iter().filter(|_| failed.len() == failed_before) {
             let drawn = chart.draw(&said).with_context(|| format!("the chart {} of {name}", chart.file))?;
             let path = page.with_file_name(&chart.file);
             std::fs::create_dir_all(path.parent().context("a chart stands in a directory")?)?;
