@@ -148,6 +148,8 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         origins: plan.origins.clone(),
         hosts: plan.hosts.clone(),
         connections_max,
+        slow_after: plan.slow_after,
+        has_histograms_of_calls: plan.has_histograms_of_calls,
         data_dir: Some(plan.data_dir.clone()),
         connector: plan.tls.ask.clone().map(Connector::new).transpose()?,
         workbench: std::env::var_os(WORKBENCH).map(PathBuf::from),

@@ -6,9 +6,9 @@ use crate::support::{etcd, http, program};
 use hustings_testbed::{Cluster, Program, put, wait_for};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Out of `op-guide/grafana.json` and `op-guide/etcd3_alert.rules.yml`, but for those that no etcd 3 exports or only with
-/// `--metrics extensive`; and what `etcdctl check datascale` and the alerts of 3.5 read.
-const NAMES: [&str; 23] = [
+/// Out of `op-guide/grafana.json` and `op-guide/etcd3_alert.rules.yml`, but for those that no etcd 3 exports; and what
+/// `etcdctl check datascale` and the alerts of 3.5 read.
+const NAMES: [&str; 24] = [
     "etcd_disk_backend_commit_duration_seconds_bucket",
     "etcd_disk_wal_fsync_duration_seconds_bucket",
     "etcd_mvcc_db_total_size_in_bytes",
@@ -28,6 +28,7 @@ const NAMES: [&str; 23] = [
     "etcd_server_proposals_pending",
     "etcd_server_quota_backend_bytes",
     "grpc_server_handled_total",
+    "grpc_server_handling_seconds_bucket",
     "grpc_server_started_total",
     "process_max_fds",
     "process_open_fds",
@@ -88,8 +89,9 @@ async fn told_by_a_leader(program: Program) -> BTreeMap<String, f64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_dashboard_and_alerts_read_is_there_with_etcds_labels_and_counts_what_happened() {
-    let theirs = told_by_a_leader(etcd()).await;
-    let ours = told_by_a_leader(program()).await;
+    let extensive = ["--metrics=extensive"];
+    let theirs = told_by_a_leader(etcd().with(&extensive)).await;
+    let ours = told_by_a_leader(program().with(&extensive)).await;
     let labels = |samples: &BTreeMap<String, f64>, name: &str| -> Option<BTreeSet<String>> {
         let (sample, _) = samples.iter().find(|(sample, _)| sample.split('{').next() == Some(name))?;
         Some(labels_of(sample).into_iter().map(str::to_owned).collect())
@@ -111,4 +113,14 @@ async fn what_dashboard_and_alerts_read_is_there_with_etcds_labels_and_counts_wh
     }
     let puts = "grpc_method=\"Put\"";
     assert!(sum_of(&ours, "grpc_server_handled_total", puts) >= 20.0, "every put is counted once");
+    let bounds = |samples: &BTreeMap<String, f64>| -> BTreeSet<String> {
+        let of_puts = |key: &&String| key.starts_with("grpc_server_handling_seconds_bucket") && key.contains(puts);
+        let bound = |key: &String| key.split("le=\"").nth(1).and_then(|rest| Some(rest.split_once('"')?.0.to_owned()));
+        samples.keys().filter(of_puts).filter_map(bound).collect()
+    };
+    assert_eq!(bounds(&ours), bounds(&theirs));
+    assert_eq!(bounds(&ours).len(), 12, "{:?}", bounds(&ours));
+    let timed = |method: &str| sum_of(&ours, "grpc_server_handling_seconds_count", method);
+    assert_eq!(timed(puts), sum_of(&ours, "grpc_server_handled_total", puts), "every put is timed once");
+    assert!(timed("grpc_method=\"Watch\"") > 0.0, "a stream is timed when it ends");
 }

@@ -1,7 +1,7 @@
 //! Goal: what starts and watches etcd starts and watches this server: units, links, log lines, metrics, exit codes.
 //! Method: the files of Debian's package `etcd-server` 3.4.23-4, as systemd would read them, and real processes.
 
-use crate::support::{HUSTINGS, PATIENCE, etcd, http, hustings, program, run};
+use crate::support::{HUSTINGS, PATIENCE, Running, etcd, http, hustings, program, run};
 use hustings_testbed::{Cluster, Program, free_port, wait_for};
 use rustix::process::Signal;
 use std::os::unix::net::UnixDatagram;
@@ -221,6 +221,19 @@ fn lines_have_the_names_of_zaps_fields_and_go_where_they_are_sent() {
     assert!(said.contains("/nonexistent/x.log") && said.contains("this user may write"), "{said}");
     let said = hustings(&["config", "validate", "--logger", "capnslog"]).failed();
     assert!(said.contains("give zap"), "{said}");
+}
+
+/// Goal: a request that took long is told, as etcd tells it. Method: a member to which a microsecond is long, with its lines on stdout.
+#[test]
+fn a_request_that_took_long_is_told_to_the_log() {
+    let place = Place::new();
+    let slow = ["--experimental-warning-unary-request-duration", "1us", "--log-outputs", "stdout", "--logger", "zap"];
+    let mut member = Running::start(&mut place.serve(&slow));
+    member.line_with(r#""to":"Leader""#);
+    hustings(&["put", "a", "b", "--endpoints", &place.client]).ok();
+    let line = member.line_with("a request took too long");
+    let told: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    assert!(told["method"].is_string() && told["took_ms"].as_f64().is_some_and(|took| took > 0.0), "{line}");
 }
 
 #[test]

@@ -79,7 +79,6 @@ const OTHERS: &[Flag] = &[
     not_needed("enable-v2", Kind::Switch, "false", NO_V2),
     not_needed("v2-deprecation", Kind::Text, "not-yet", "there is no v2 store"),
     not_needed("enable-pprof", Kind::Switch, "false", "profiles are not served; use perf(1)"),
-    not_needed("metrics", Kind::Text, "basic", "histograms of gRPC calls are not kept"),
     refused(
         "enable-log-rotation",
         Kind::Switch,
@@ -106,7 +105,7 @@ const OTHERS: &[Flag] = &[
         "experimental-initial-corrupt-check",
         Kind::Switch,
         "false",
-        "what is read at the start is checked against its checksums, always",
+        "no member is asked before it serves; files are checked against their checksums at each start, and members compare what they hold every --experimental-corrupt-check-time",
     ),
     refused("experimental-enable-v2v3", Kind::Text, "", "the v2 API is not served; move its clients to v3"),
     not_needed(
@@ -150,9 +149,13 @@ const OTHERS: &[Flag] = &[
         "",
         "compaction goes in steps of bounded cost",
     ),
-    not_needed("experimental-warning-unary-request-duration", Kind::Duration, "300ms", "slow requests are not logged"),
     not_needed("experimental-downgrade-check-time", Kind::Duration, "5s", "see docs/upgrading.md"),
-    not_needed("experimental-memory-mlock", Kind::Switch, "false", NO_BBOLT),
+    refused(
+        "experimental-memory-mlock",
+        Kind::Switch,
+        "false",
+        "memory is not locked; keep this member out of swap by `MemorySwapMax=0` in its unit, or turn swap off",
+    ),
     not_needed("experimental-max-learners", Kind::Number, "1", "the number of learners has no limit of its own"),
     not_needed(
         "experimental-wait-cluster-ready-timeout",
@@ -182,6 +185,8 @@ const TAKEN: &[&str] = &[
     "listen-client-urls",
     "quota-backend-bytes",
     "max-txn-ops",
+    "metrics",
+    "experimental-warning-unary-request-duration",
     "max-request-bytes",
     "max-concurrent-streams",
     "grpc-keepalive-interval",

@@ -50,6 +50,9 @@ pub(crate) struct Plan {
     pub(crate) priority: Priority,
     pub(crate) grace: Duration,
     pub(crate) metrics_listen: Vec<(SocketAddr, bool)>,
+    /// Zero: slow requests are not told.
+    pub(crate) slow_after: Duration,
+    pub(crate) has_histograms_of_calls: bool,
     pub(crate) txn_operations_max: usize,
     pub(crate) streams_max: u32,
     /// Zero: silent clients are not probed.
@@ -213,6 +216,12 @@ impl Settings {
             metrics_listen: match self.text("listen-metrics-urls") {
                 "" => Vec::new(),
                 _ => self.addresses("listen-metrics-urls")?,
+            },
+            slow_after: self.duration("experimental-warning-unary-request-duration")?,
+            has_histograms_of_calls: match self.text("metrics") {
+                "extensive" => true,
+                "basic" => false,
+                _ => return self.bad("metrics", "give basic or extensive"),
             },
             txn_operations_max: self.at_least_one("max-txn-ops")?,
             streams_max: u32::try_from(self.at_least_one("max-concurrent-streams")?).unwrap_or(u32::MAX),

@@ -140,6 +140,17 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Where lines go, comma-separated: stderr, stdout, paths of files to append to; default is stderr",
     ),
     setting("listen-metrics-urls", "", "Further URLs, for /metrics, /health, /livez and /readyz alone"),
+    of_kind(
+        Kind::Duration,
+        "experimental-warning-unary-request-duration",
+        "300ms",
+        "Time from which on a request is told to the log as slow, one a second at most; 0s means never",
+    ),
+    setting(
+        "metrics",
+        "basic",
+        "extensive: a histogram of how long calls take, for each method, beside the rest; or basic",
+    ),
     of_kind(Kind::Number, "max-txn-ops", "128", "Operations in one transaction"),
     of_kind(Kind::Number, "max-concurrent-streams", "2048", "Requests and streams under way on one connection"),
     of_kind(

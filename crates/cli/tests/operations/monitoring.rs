@@ -150,7 +150,7 @@ async fn dashboard_and_alerts_and_etcds_mixin_evaluate_on_what_members_tell() {
     let pair = pair.write(directory.path(), "member").expect("written");
     let [certificate, key] = [&pair.certificate, &pair.key].map(|path| path.to_str().expect("text"));
     let secured = ["--listen-metrics-urls", "https://127.0.0.1:0", "--cert-file", certificate, "--key-file", key];
-    let secured = program().with(&secured);
+    let secured = program().with(&secured).with(&["--metrics=extensive"]);
     let mut cluster = Cluster::start(secured, 3).await.expect("three nodes start");
     let client = hustings_api::Client::connect(&cluster.endpoints()).await.expect("they answer");
     for number in 0..10 {
@@ -205,7 +205,7 @@ async fn dashboard_and_alerts_and_etcds_mixin_evaluate_on_what_members_tell() {
     asked.push((firing(".*"), None));
 
     // etcd's own, but for what this etcd does not tell either.
-    let theirs = Cluster::start(etcd(), 1).await.expect("etcd starts");
+    let theirs = Cluster::start(etcd().with(&["--metrics=extensive"]), 1).await.expect("etcd starts");
     let told_by_etcd = told(&theirs.nodes[0].client);
     let mixin = of_mixin(&mixin());
     assert!(mixin.len() > 25, "the mixin is read: {mixin:#?}");

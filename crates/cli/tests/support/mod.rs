@@ -284,5 +284,21 @@ pub fn http(url: &str, method: &str, path: &str, body: &str) -> (u16, String) {
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {answer:?}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    (status.unwrap_or_else(|| panic!("no status: {head}")), body.to_string())
+    let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
+    let body = if is_chunked { unchunked(body) } else { body.to_string() };
+    (status.unwrap_or_else(|| panic!("no status: {head}")), body)
+}
+
+/// A body that was sent in chunks: each behind a line with its length in hex.
+fn unchunked(mut rest: &str) -> String {
+    let mut body = String::new();
+    while let Some((length, behind)) = rest.split_once("\r\n") {
+        let length = usize::from_str_radix(length, 16).unwrap_or_else(|_| panic!("no length of a chunk: {length:?}"));
+        body.push_str(&behind[..length]);
+        rest = behind[length..].strip_prefix("\r\n").expect("a chunk ends with its line");
+        if length == 0 {
+            break;
+        }
+    }
+    body
 }

@@ -55,6 +55,10 @@ impl History for Log {
     }
 
     fn beyond(&self, through: u64, bytes_max: usize) -> u64 {
+        if self.bytes() <= bytes_max {
+            // All of it is within the bound, and mostly is: no need to look at each entry.
+            return 0;
+        }
         index_beyond(self.iter().rev().skip_while(|entry| entry.lsn.index > through), bytes_max)
     }
 

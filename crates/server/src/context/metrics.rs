@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use hustings_node::Counters;
 use hustings_tls::Expiry;
@@ -24,6 +24,9 @@ use prometheus_client::registry::{Registry, Unit};
 /// Bounds of durations, seconds: etcd's for its disk, which also fit elections.
 pub(crate) const SECONDS: [f64; 14] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192];
+
+/// Bounds of how long calls of gRPC take, seconds: those of etcd's with `--metrics extensive`.
+const HANDLING_SECONDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// Bounds of how long requests take, microseconds.
 pub(crate) const REQUEST_BUCKETS_MICROS: [u64; 20] = [
@@ -98,17 +101,49 @@ pub(crate) struct Calls {
     pub(crate) handled: [AtomicU64; CODES],
 }
 
+/// A call under way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// Its place in [`METHODS`].
+    method: usize,
+    begun: Instant,
+}
+
+impl Call {
+    /// Whether it has one request and one answer, or which of them is a stream, in gRPC's words.
+    pub(crate) fn kind(self) -> &'static str {
+        METHODS[self.method].1
+    }
+
+    /// The path of its method.
+    pub(crate) fn method(self) -> &'static str {
+        METHODS[self.method].0
+    }
+
+    /// The time since it began.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.begun.elapsed()
+    }
+}
+
 /// A histogram of durations in etcd's form.
-#[derive(Default)]
 pub(crate) struct Durations {
-    pub(crate) counts: [AtomicU64; SECONDS.len() + 1],
+    /// Upper bounds of all places but the last, seconds.
+    pub(crate) bounds: &'static [f64],
+    /// Number of durations in each place.
+    pub(crate) counts: Vec<AtomicU64>,
     pub(crate) nanoseconds: AtomicU64,
 }
 
 impl Durations {
+    fn new(bounds: &'static [f64]) -> Durations {
+        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Durations { bounds, counts, nanoseconds: AtomicU64::new(0) }
+    }
+
     fn observe(&self, duration: Duration) {
         let seconds = duration.as_secs_f64();
-        let place = SECONDS.iter().position(|bound| seconds <= *bound).unwrap_or(SECONDS.len());
+        let place = self.bounds.iter().position(|bound| seconds <= *bound).unwrap_or(self.bounds.len());
         self.counts[place].fetch_add(1, Ordering::Relaxed);
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
@@ -119,6 +154,8 @@ impl Durations {
 pub struct Metrics {
     registry: Registry,
     pub(crate) calls: [Calls; METHODS.len()],
+    /// How long the calls of each method took; empty unless [`Metrics::with_histograms_of_calls`].
+    pub(crate) handling: Vec<Durations>,
     /// Requests with one answer that succeeded, by how long they took.
     pub(crate) request_micros: [AtomicU64; REQUEST_BUCKETS_MICROS.len() + 1],
     pub(crate) proposals_pending: AtomicI64,
@@ -171,11 +208,12 @@ impl Default for Metrics {
         Metrics {
             registry,
             calls: std::array::from_fn(|_| Calls::default()),
+            handling: Vec::new(),
             request_micros: std::array::from_fn(|_| AtomicU64::new(0)),
             proposals_pending: AtomicI64::new(0),
             proposals_failed,
             leader_changes,
-            fsyncs: Durations::default(),
+            fsyncs: Durations::new(&SECONDS),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             node: OnceLock::new(),
@@ -191,6 +229,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Keeps a histogram of how long the calls of each method take, too: some 5 KiB, and one look at the clock a call.
+    #[must_use]
+    pub(crate) fn with_histograms_of_calls(self) -> Metrics {
+        Metrics { handling: METHODS.iter().map(|_| Durations::new(&HANDLING_SECONDS)).collect(), ..self }
+    }
+
     /// Counts a sync of the disk, and how long it took.
     pub fn on_fsync(&self, took: Duration) {
         self.fsyncs.observe(took);
@@ -263,16 +307,19 @@ impl Metrics {
     }
 
     /// A call begins; `None` for a method that does not exist.
-    pub(crate) fn on_call(&self, path: &str) -> Option<usize> {
-        let place = METHODS.binary_search_by(|(method, _)| (*method).cmp(path)).ok()?;
-        self.calls[place].started.fetch_add(1, Ordering::Relaxed);
-        Some(place)
+    pub(crate) fn on_call(&self, path: &str) -> Option<Call> {
+        let method = METHODS.binary_search_by(|(method, _)| (*method).cmp(path)).ok()?;
+        self.calls[method].started.fetch_add(1, Ordering::Relaxed);
+        Some(Call { method, begun: Instant::now() })
     }
 
-    /// Counts a call's end.
-    pub(crate) fn on_answer(&self, method: usize, code: usize) {
-        if let Some(handled) = self.calls[method].handled.get(code) {
+    /// Counts a call's end with this code.
+    pub(crate) fn on_answer(&self, call: Call, code: usize) {
+        if let Some(handled) = self.calls[call.method].handled.get(code) {
             handled.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(handling) = self.handling.get(call.method) {
+            handling.observe(call.elapsed());
         }
     }
 

@@ -33,6 +33,7 @@ pub(crate) use crate::context::readiness::{Learner, insists_on_leader};
 use crate::context::recent::Recent;
 use crate::context::renewals::{Renewals, Waiting};
 use crate::context::serving::{Serving, StreamEnd};
+use crate::context::slow::SlowCalls;
 use crate::context::story::Story;
 use crate::context::token::Tokens;
 
@@ -73,6 +74,8 @@ pub(crate) mod following;
 pub(crate) mod renewals;
 
 pub(crate) mod story;
+
+pub(crate) mod slow;
 
 pub mod metrics;
 
@@ -116,6 +119,7 @@ pub(crate) struct Context<B> {
     pub(crate) renewals: Renewals,
     pub(crate) serving: watch::Sender<Serving>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) slow: SlowCalls,
     /// Places in queues that are being written or given up, which goes on when the client has gone.
     pub(crate) lingering: Arc<Semaphore>,
     /// The one turn for commands that cost much.
@@ -154,6 +158,11 @@ impl<B: Backend> Context<B> {
         let tokens = Tokens::new(options.auth_token_ttl, options.jwt.clone());
         let passwords = Passwords::new(options.bcrypt_cost);
         let story = Story::in_directory(options.data_dir.as_deref());
+        let slow = SlowCalls::new(options.slow_after);
+        let metrics = match options.has_histograms_of_calls {
+            true => Metrics::default().with_histograms_of_calls(),
+            false => Metrics::default(),
+        };
         let context = Context {
             backend,
             recent: Recent::new(),
@@ -166,7 +175,8 @@ impl<B: Backend> Context<B> {
             hub,
             renewals,
             serving,
-            metrics: Arc::default(),
+            metrics: Arc::new(metrics),
+            slow,
             lingering: Arc::new(Semaphore::new(LINGERING_MAX)),
             costly: Semaphore::new(1),
             large: Arc::new(Semaphore::new(LARGE_MAX)),

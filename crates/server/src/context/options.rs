@@ -69,6 +69,10 @@ pub struct ServerOptions {
     pub bcrypt_cost: u32,
     /// Time that open requests may take to end once the server is told to stop.
     pub grace: Duration,
+    /// Time from which on a request is told to the log as slow, one a second at most; zero: none is.
+    pub slow_after: Duration,
+    /// Whether a histogram of how long calls take is kept for each method: etcd's `--metrics extensive`.
+    pub has_histograms_of_calls: bool,
     /// Directory of the member's data: the dashboard tells how much room is left there.
     pub data_dir: Option<PathBuf>,
     /// TLS for dialling the client ports of other members, for the dashboard; `None`: as the machine trusts.
@@ -103,6 +107,8 @@ impl Default for ServerOptions {
             jwt: None,
             bcrypt_cost: 10,
             grace: Duration::from_secs(2),
+            slow_after: Duration::from_millis(300),
+            has_histograms_of_calls: false,
             data_dir: None,
             connector: None,
             workbench: None,

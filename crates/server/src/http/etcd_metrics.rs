@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hustings_node::counters::ROUND_TRIP_BUCKETS_MICROS;
 use hustings_node::{NodeStatus, PeerCounters};
 
-use crate::context::metrics::{Durations, METHODS, Metrics, SECONDS};
+use crate::context::metrics::{Durations, METHODS, Metrics};
 use crate::context::version::{CLUSTER_VERSION, VERSION};
 use crate::http::process::Process;
 
@@ -79,14 +79,20 @@ fn number(out: &mut String, name: &str, kind: &str, value: u64) {
 
 fn durations(out: &mut String, name: &str, durations: &Durations) {
     let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} histogram");
+    series(out, name, "", durations);
+}
+
+/// Writes one series of a histogram; its labels end with a comma, if it has any.
+fn series(out: &mut String, name: &str, labels: &str, durations: &Durations) {
     let mut count = 0;
-    for (place, bound) in SECONDS.iter().enumerate() {
-        count += durations.counts[place].load(Ordering::Relaxed);
-        let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {count}");
+    for (place, counted) in durations.counts.iter().enumerate() {
+        count += counted.load(Ordering::Relaxed);
+        let bound = durations.bounds.get(place).map_or("+Inf".to_owned(), f64::to_string);
+        let _ = writeln!(out, "{name}_bucket{{{labels}le=\"{bound}\"}} {count}");
     }
-    count += durations.counts[SECONDS.len()].load(Ordering::Relaxed);
     let sum = durations.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9;
-    let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}");
+    let of = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.trim_end_matches(',')) };
+    let _ = writeln!(out, "{name}_sum{of} {sum}\n{name}_count{of} {count}");
 }
 
 /// One of the counters of a peer.
@@ -157,5 +163,13 @@ fn calls(out: &mut String, metrics: &Metrics) {
                 let _ = writeln!(out, "grpc_server_handled_total{{grpc_code=\"{name}\",{}}} {handled}", labels(place));
             }
         }
+    }
+    if metrics.handling.is_empty() {
+        return;
+    }
+    let name = "grpc_server_handling_seconds";
+    let _ = writeln!(out, "# HELP {name} As in etcd with --metrics extensive.\n# TYPE {name} histogram");
+    for (place, handling) in metrics.handling.iter().enumerate() {
+        series(out, name, &format!("{},", labels(place)), handling);
     }
 }

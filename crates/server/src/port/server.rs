@@ -19,7 +19,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hustings_api::etcdserverpb::auth_server::AuthServer;
 use hustings_api::etcdserverpb::cluster_server::ClusterServer;
@@ -48,7 +48,7 @@ use crate::context::audit::Trail;
 use crate::context::backend::Backend;
 use crate::context::caller::CommonName;
 use crate::context::error;
-use crate::context::metrics::{METHODS, Metrics};
+use crate::context::metrics::Metrics;
 use crate::context::options::ServerOptions;
 use crate::context::permissions;
 use crate::context::quota;
@@ -444,24 +444,27 @@ async fn serve<B: Backend>(
         Err(status) => return Ok(status.into_http()),
     };
     let context = services.0.clone();
-    let begun = Instant::now();
-    let method = context.metrics.on_call(path);
+    let call = context.metrics.on_call(path);
     let is_concurrency = path.starts_with("/v3");
-    let is_stream = method.is_some_and(|method| METHODS[method].1 == "bidi_stream");
+    let is_stream = call.is_some_and(|call| call.kind() == "bidi_stream");
     let shape = if is_stream { Shape::Stream } else { Shape::Whole };
     let metrics = context.metrics.clone();
     let request = request.map(|body| Metered::new(Tally::received(body, metrics), shape, &memory, patience));
     let response = as_etcd(dispatch(services, request).await?, is_concurrency);
     let mut streamed = None;
-    if let Some(method) = method {
-        match tally::code_in(response.headers()) {
-            Some(code) => context.metrics.on_answer(method, code),
-            None if METHODS[method].1 == "unary" => {
-                context.metrics.on_answer(method, 0);
-                context.metrics.on_request(begun.elapsed());
+    if let Some(call) = call {
+        let (code, took) = (tally::code_in(response.headers()), call.elapsed());
+        if call.kind() == "unary" {
+            context.slow.on_answer(call.method(), code.unwrap_or(0), took);
+        }
+        match code {
+            Some(code) => context.metrics.on_answer(call, code),
+            None if call.kind() == "unary" => {
+                context.metrics.on_answer(call, 0);
+                context.metrics.on_request(took);
             }
             // The code of its end stands behind its messages.
-            None => streamed = Some(method),
+            None => streamed = Some(call),
         }
     }
     let response = body::send(response);

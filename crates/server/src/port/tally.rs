@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::header::HeaderMap;
 
-use crate::context::metrics::Metrics;
+use crate::context::metrics::{Call, Metrics};
 
 /// gRPC's code of what its client gave up.
 const CANCELED: usize = 1;
@@ -25,8 +25,8 @@ const UNKNOWN: usize = 2;
 enum Way {
     /// From a client: a request.
     In,
-    /// To a client: an answer; of a stream, with the method whose end is still to be counted.
-    Out(Option<usize>),
+    /// To a client: an answer; of a stream, with the call whose end is still to be counted.
+    Out(Option<Call>),
 }
 
 /// A body whose bytes are counted as they pass.
@@ -42,16 +42,16 @@ impl<T> Tally<T> {
         Tally { body, metrics, way: Way::In }
     }
 
-    /// An answer's body; of a stream with its method, whose end it counts.
-    pub(crate) fn sent(body: T, metrics: Arc<Metrics>, stream: Option<usize>) -> Tally<T> {
+    /// An answer's body; of a stream with its call, whose end it counts.
+    pub(crate) fn sent(body: T, metrics: Arc<Metrics>, stream: Option<Call>) -> Tally<T> {
         Tally { body, metrics, way: Way::Out(stream) }
     }
 
     fn on_end(&mut self, code: usize) {
-        if let Way::Out(method @ Some(_)) = &mut self.way
-            && let Some(method) = method.take()
+        if let Way::Out(call @ Some(_)) = &mut self.way
+            && let Some(call) = call.take()
         {
-            self.metrics.on_answer(method, code);
+            self.metrics.on_answer(call, code);
         }
     }
 }
