@@ -26,22 +26,33 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
 /// The folder with `etcd` and `etcdctl`, which are built if they are not there yet.
 fn built(version: &str) -> Result<PathBuf, String> {
     let folder = chore::target().join("etcd").join(version);
-    if folder.join("etcd").exists() && folder.join("etcdctl").exists() {
+    if folder.join("etcd").exists() {
         return Ok(folder);
     }
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let modules = format!(
-        "module hustings.test/etcd\n\ngo 1.26.0\n\nrequire (\n\tgo.etcd.io/etcd/server/v3 v{version}\n\t\
-         go.etcd.io/etcd/etcdctl/v3 v{version}\n)\n"
-    );
-    write(&folder.join("go.mod"), &modules)?;
-    // Names both programs, so that what they need is required.
-    let named = "//go:build tools\n\npackage tools\n\nimport (\n\t_ \"go.etcd.io/etcd/etcdctl/v3\"\n\t_ \"go.etcd.io/etcd/server/v3\"\n)\n";
-    write(&folder.join("tools.go"), named)?;
-    chore::go(&folder, &["mod", "tidy"])?;
-    chore::go(&folder, &["build", "-o", "etcdctl", "go.etcd.io/etcd/etcdctl/v3"])?;
-    chore::go(&folder, &["build", "-o", "etcd", "go.etcd.io/etcd/server/v3"])?;
+    // The proxy has the server of some versions and not their etcdctl.
+    if let Err(error) = build(&folder, version, &["server", "etcdctl"]) {
+        eprintln!("{error}\nwithout etcdctl:");
+        build(&folder, version, &["server"])?;
+    }
     Ok(folder)
+}
+
+/// Builds these programs of etcd's repository; the server is called `etcd`.
+fn build(folder: &Path, version: &str, programs: &[&str]) -> Result<(), String> {
+    let required = programs.iter().map(|program| format!("\tgo.etcd.io/etcd/{program}/v3 v{version}\n"));
+    let required: String = required.collect();
+    let modules = format!("module hustings.test/etcd\n\ngo 1.26.0\n\nrequire (\n{required})\n");
+    write(&folder.join("go.mod"), &modules)?;
+    // Names the programs, so that what they need is required.
+    let named: String = programs.iter().map(|program| format!("\t_ \"go.etcd.io/etcd/{program}/v3\"\n")).collect();
+    write(&folder.join("tools.go"), &format!("//go:build tools\n\npackage tools\n\nimport (\n{named})\n"))?;
+    chore::go(folder, &["mod", "tidy"])?;
+    for program in programs {
+        let file = if *program == "server" { "etcd" } else { program };
+        chore::go(folder, &["build", "-o", file, &format!("go.etcd.io/etcd/{program}/v3")])?;
+    }
+    Ok(())
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {

@@ -23,7 +23,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Runs the chore.
+/// Runs the chore, which takes no arguments.
 pub fn run() -> Outcome {
     let page = std::fs::read_to_string(chore::root().join(PAGE)).map_err(|error| format!("{PAGE}: {error}"))?;
     let program = between(&page, "```go\n", "```").ok_or_else(|| format!("{PAGE} has no lines in Go"))?;

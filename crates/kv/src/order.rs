@@ -94,7 +94,7 @@ impl Order for ByKey {
     }
 }
 
-/// By revision.
+/// The order of versions by their revision.
 pub(crate) enum ByRevision {}
 
 impl Order for ByRevision {

@@ -37,7 +37,7 @@ impl<O: Order> Tree<O> {
         Tree { root: Node::empty(), length: 0 }
     }
 
-    /// Number of versions.
+    /// Number of versions in the tree.
     pub(crate) fn len(&self) -> usize {
         self.length
     }

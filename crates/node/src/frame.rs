@@ -58,7 +58,7 @@ pub(crate) enum LinkError {
     /// A frame does not decode.
     #[error(transparent)]
     Undecodable(#[from] WireError),
-    /// Its lifeline ended.
+    /// The lifeline beside the link ended: the process of the peer has died.
     #[error("its lifeline ended: its process has died")]
     Died,
     /// The peer refuses this node, in its words.

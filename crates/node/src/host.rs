@@ -146,7 +146,7 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
     /// Changes that nobody was told of yet, and the leader of the last one.
     untold: Vec<(SystemTime, Transition)>,
     leader_seen: Option<NodeId>,
-    /// Whose turn it is once the leader falls silent.
+    /// The members in the order in which they ask once the leader falls silent.
     succession: Succession,
     noting: Noting,
     told_applied: u64,

@@ -66,7 +66,7 @@ pub(crate) struct Expected {
 }
 
 impl Lifelines {
-    /// Offers a token.
+    /// Offers a token to the peer, and expects it back with the peer's lifeline.
     pub(crate) fn expect(self: &Arc<Self>) -> Expected {
         let (sender, line) = oneshot::channel();
         let token = secret::nonce();

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// Which members a command is about.
+/// The members that a command is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Who {
     /// The member with this id: `n1`.

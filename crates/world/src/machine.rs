@@ -155,7 +155,7 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) rate: u64,
     pub(crate) told_elapsed_at: u64,
     pub(crate) dice: Dice,
-    /// Whose turn it is once the leader falls silent.
+    /// The members in the order in which they ask once the leader falls silent.
     pub(crate) succession: Succession,
     pub(crate) next_proposal: u64,
     pub(crate) next_read: u64,

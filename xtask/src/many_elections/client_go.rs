@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// client-go's usual `RetryPeriod`.
+/// The pause between two tries that client-go usually makes (`RetryPeriod`).
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 /// A period has so many ticks, and each candidate asks in one of them.
 const TICKS: usize = 200;

@@ -38,7 +38,7 @@ pub(crate) struct Wish {
     /// The tenure that it is meant for: a later one hears nothing of it.
     pub(crate) token: Token,
     pub(crate) because: String,
-    /// Who shall lead next; `None` if the caller does not care.
+    /// The candidate that shall lead next; `None` if the caller does not care.
     pub(crate) to: Option<String>,
 }
 

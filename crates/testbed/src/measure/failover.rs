@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// The end of a leader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// `kill -9`.
+    /// `kill -9`: the kernel ends it.
     Kill,
     /// SIGTERM: it is asked to stop.
     Term,
@@ -49,7 +49,7 @@ impl End {
     }
 }
 
-/// The measurement.
+/// The measurement, as its flags describe it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan<'a> {
     /// The hustings that fills stores.

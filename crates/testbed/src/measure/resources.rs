@@ -25,7 +25,7 @@ fn on_processor(pid: u32) -> u64 {
 pub(crate) struct AtRest {
     /// Share of one core, in percent.
     pub(crate) core_percent: f64,
-    /// Memory, MiB.
+    /// Resident memory, MiB.
     pub(crate) resident_mib: f64,
 }
 

@@ -70,7 +70,7 @@ pub(crate) async fn run(programs: Vec<(&str, Program)>, binary: &str, keys: u32,
     Ok(())
 }
 
-/// The medians.
+/// The medians of all rounds, as cells of a row.
 fn row(seen: &[Seen]) -> Vec<String> {
     let median = |of: fn(&Seen) -> f64| {
         let mut all: Vec<f64> = seen.iter().map(of).collect();

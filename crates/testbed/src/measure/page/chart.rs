@@ -28,7 +28,7 @@ pub(super) struct Chart {
     x: String,
     /// What stands below the axis.
     along: String,
-    /// The columns.
+    /// The columns whose values are drawn.
     y: Vec<String>,
     unit: String,
     /// What the first cell of a row must begin with to be drawn.
