@@ -39,7 +39,7 @@ struct Encrypted {
 
 impl Encrypted {
     async fn shake_hands(tls: Connector, host: &str, stream: TcpStream) -> io::Result<Stream> {
-        let (stream, _) = tls.connect(host, stream).await.map_err(not_in_tls)?;
+        let (stream, _) = tls.connect(host, stream).await?;
         Ok(Stream::Tls(Box::new(Encrypted { stream, tls, host: host.to_owned() })))
     }
 }
@@ -82,18 +82,6 @@ pub(crate) async fn dial_speaking(endpoint: &str, tls: Option<&Connector>) -> io
         }
     };
     Ok(Dialled { stream, from })
-}
-
-/// Adds to the error of a handshake that was cut off its most frequent cause. Where the other end closed it in order, the error says so.
-fn not_in_tls(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::ConnectionReset => {
-            let why =
-                format!("{error} in the TLS handshake: where this port speaks plain text, say http://, or name no CA");
-            io::Error::new(error.kind(), why)
-        }
-        _ => error,
-    }
 }
 
 /// The error of a request over HTTP, or that of its connection if this one ended first: of such a request hyper says only that it

@@ -110,7 +110,8 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     let handle = node.handle.clone();
     tracing::info!(
         node = plan.member.name,
-        id = %node.me,
+        // As `member list` shows it, and `member remove` takes it.
+        id = format!("{:x}", node.me.0),
         cluster = %handle.status().cluster_id,
         protocol = plan.protocol,
         data_dir = %plan.data_dir.display(),

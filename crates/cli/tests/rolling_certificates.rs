@@ -13,6 +13,8 @@ use rustix::process::Signal;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 const NAMES: [&str; 3] = ["db-a", "db-b", "db-c"];
 /// Line of a member that has taken up new files: for clients, for peers that dial it, and for those that it dials.
@@ -111,18 +113,32 @@ impl Changing {
         options
     }
 
+    /// Common name of the certificate that a new connection is shown at this port.
+    async fn shown(&self, position: usize, is_peer: bool) -> String {
+        let url = self.url(position, is_peer);
+        let stream = TcpStream::connect(url.trim_start_matches("https://")).await.expect("it accepts");
+        let (_, shown) =
+            self.connector(self.own(), "trust.crt").connect("127.0.0.1", stream).await.expect("it speaks TLS");
+        shown.expect("a member has one").common_name
+    }
+
     /// Ends a member as an operator does, starts it again and waits until it serves.
     async fn restart(&self, members: &mut [Running], position: usize, options: &Options) {
         members[position].signal(Signal::TERM);
         assert_eq!(members[position].end(), Some(0));
         members[position] = self.start(position);
+        self.is_one_of_three(position, options).await;
+    }
+
+    /// Waits until a member itself serves.
+    async fn is_one_of_three(&self, position: usize, options: &Options) {
         let endpoint = [self.url(position, false)];
         wait_for("a member that serves", async || {
             let client = Client::connect_with(&endpoint, options.clone()).await.ok()?;
             get(&client, "steady").await.ok()
         })
         .await
-        .expect("it is one of three again");
+        .expect("it is one of three");
     }
 }
 
@@ -134,42 +150,89 @@ struct Counts {
     failed: AtomicU64,
 }
 
-/// Writes until told to stop, each write tried twice at most: on one connection, or each on a new one.
-async fn load(
-    endpoints: Vec<String>,
-    options: Options,
+/// A client that writes: on one connection, or each time on a new one.
+struct Writer {
     key: &'static str,
     is_steady: bool,
-    counts: Arc<Counts>,
-    is_over: Arc<AtomicBool>,
-) {
-    let mut client: Option<Client> = None;
-    while !is_over.load(Ordering::Relaxed) {
-        let number = counts.asked.fetch_add(1, Ordering::Relaxed);
-        let mut said = String::new();
-        for attempt in 0..2 {
-            if attempt == 1 {
-                counts.again.fetch_add(1, Ordering::Relaxed);
-            }
-            match &mut client {
-                // On an error the old connection stays, and the write says what is wrong with it.
-                Some(client) if is_steady && attempt == 1 => drop(client.move_on().await),
-                Some(_) if is_steady => {}
-                _ => client = Client::connect_with(&endpoints, options.clone()).await.ok(),
-            }
-            let Some(client) = &client else { continue };
-            match put(client, key, &number.to_string()).await {
-                Ok(_) => {
-                    said.clear();
+    endpoints: Vec<String>,
+    options: Options,
+    tries_max: u32,
+}
+
+impl Writer {
+    /// Writes until told to stop.
+    async fn run(self, counts: Arc<Counts>, is_over: Arc<AtomicBool>) {
+        let mut client: Option<Client> = None;
+        while !is_over.load(Ordering::Relaxed) {
+            let number = counts.asked.fetch_add(1, Ordering::Relaxed);
+            let mut outcome = Err("it was never tried".to_owned());
+            for earlier in 0..self.tries_max {
+                if earlier > 0 {
+                    counts.again.fetch_add(1, Ordering::Relaxed);
+                }
+                outcome = self.write(&mut client, number, earlier).await;
+                if outcome.is_ok() {
                     break;
                 }
-                Err(status) => said = status.to_string(),
+            }
+            if let Err(why) = outcome {
+                println!("{}: write {number} failed at each of {} tries: {why}", self.key, self.tries_max);
+                counts.failed.fetch_add(1, Ordering::Relaxed);
             }
         }
-        if !said.is_empty() || client.is_none() {
-            println!("{key}: write {number} failed twice: {said}");
-            counts.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tries a write once, after so many earlier tries.
+    async fn write(&self, client: &mut Option<Client>, number: u64, earlier: u32) -> Result<(), String> {
+        match client {
+            // On an error the old connection stays, and the write says what is wrong with it.
+            Some(client) if self.is_steady && earlier > 0 => drop(client.move_on().await),
+            Some(_) if self.is_steady => {}
+            _ => {
+                let connected = Client::connect_with(&self.endpoints, self.options.clone()).await;
+                *client = Some(connected.map_err(|error| error.to_string())?);
+            }
         }
+        let client = client.as_ref().expect("it is connected");
+        put(client, self.key, &number.to_string()).await.map(drop).map_err(|status| status.to_string())
+    }
+}
+
+/// Eight writers: half of them on one connection each, half on a new one for each write.
+struct Load {
+    counts: Arc<Counts>,
+    is_over: Arc<AtomicBool>,
+    writers: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Each write is tried so often at most, at any endpoint of its writer.
+    fn begin(endpoints_of: impl Fn(usize) -> Vec<String>, options: &Options, tries_max: u32) -> Load {
+        let (counts, is_over) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
+        let kinds = [("steady", true), ("new", false)].repeat(4);
+        let writers = kinds.into_iter().enumerate().map(|(number, (key, is_steady))| {
+            let (endpoints, options) = (endpoints_of(number / 2), options.clone());
+            let writer = Writer { key, is_steady, endpoints, options, tries_max };
+            tokio::spawn(writer.run(counts.clone(), is_over.clone()))
+        });
+        let writers = writers.collect();
+        Load { counts, is_over, writers }
+    }
+
+    /// Waits until so many writes have begun.
+    async fn has_begun(&self, writes: u64) {
+        let is_there = async || (self.counts.asked.load(Ordering::Relaxed) > writes).then_some(());
+        wait_for(&format!("{writes} writes"), is_there).await.expect("they go on");
+    }
+
+    /// Ends it; gives how many writes there were, were tried again, and failed.
+    async fn end(self) -> (u64, u64, u64) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for writer in self.writers {
+            writer.await.expect("no writer panicked");
+        }
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (count(&self.counts.asked), count(&self.counts.again), count(&self.counts.failed))
     }
 }
 
@@ -186,15 +249,7 @@ async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
     let town = Changing::found();
     let mut members: Vec<Running> = (0..NAMES.len()).map(|position| town.start(position)).collect();
     let options = town.served("steady").await;
-    let (counts, is_over) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
-    let kinds = [("steady", true), ("new", false)].repeat(4);
-    let writers: Vec<_> = kinds
-        .into_iter()
-        .map(|(key, is_steady)| {
-            let (counts, is_over) = (counts.clone(), is_over.clone());
-            tokio::spawn(load(town.endpoints(), options.clone(), key, is_steady, counts, is_over))
-        })
-        .collect();
+    let load = Load::begin(|_| town.endpoints(), &options, 2);
 
     // Both are believed. A client takes its files up as a member does, and says nothing of it.
     town.trust(&[&town.authority, &town.new]);
@@ -222,14 +277,8 @@ async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
     for position in 0..NAMES.len() {
         town.restart(&mut members, position, &options).await;
     }
-    let is_load = async || (counts.asked.load(Ordering::Relaxed) > 1_000).then_some(());
-    wait_for("a thousand writes", is_load).await.expect("they go on");
-    is_over.store(true, Ordering::Relaxed);
-    for writer in writers {
-        writer.await.expect("no writer panicked");
-    }
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let (asked, again, failed) = (count(&counts.asked), count(&counts.again), count(&counts.failed));
+    load.has_begun(1_000).await;
+    let (asked, again, failed) = load.end().await;
     println!("{asked} writes, {again} tried again, {failed} failed after one retry");
     assert_eq!(failed, 0, "of {asked} writes, {again} of which were tried again");
 
@@ -239,6 +288,35 @@ async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
         Err(error) => Some(error.to_string()),
     };
     assert!(refused.is_some(), "a certificate of the old CA is worth nothing");
+}
+
+/// Goal: certificates are replaced under load, and no request fails. Method: as above, with one CA, no restart and no second try, each
+/// writer with one member; the certificates and keys of all members are replaced twice while they write, for both ports.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_are_replaced_under_load_and_no_request_fails() {
+    let town = Changing::found();
+    let mut members: Vec<Running> = (0..NAMES.len()).map(|position| town.start(position)).collect();
+    let options = town.served("steady").await;
+    for position in 0..NAMES.len() {
+        town.is_one_of_three(position, &options).await;
+    }
+    let load = Load::begin(|number| vec![town.url(number % NAMES.len(), false)], &options, 1);
+    for (writes, end) in [(500, " second"), (1_200, " third")] {
+        load.has_begun(writes).await;
+        for name in NAMES {
+            town.renew(&town.authority, name, end);
+        }
+        taken_up(&mut members);
+        for (position, name) in NAMES.iter().enumerate() {
+            for is_peer in [false, true] {
+                assert_eq!(town.shown(position, is_peer).await, format!("{name}{end}"), "on each new connection");
+            }
+        }
+    }
+    load.has_begun(2_000).await;
+    let (asked, _, failed) = load.end().await;
+    println!("{asked} writes asked, {failed} failed, none tried again");
+    assert_eq!(failed, 0, "of {asked} writes");
 }
 
 /// Goal: of those with a good certificate, a peer port lets in only the ones that it was told to. Method: three members whose certificates
@@ -260,7 +338,7 @@ async fn a_peer_port_admits_a_common_name_or_a_host_and_nobody_else() {
         town.served("key").await;
         let connector = town.connector(stranger, "trust.crt");
         let port = town.url(0, true).rsplit(':').next().expect("a port").parse::<u16>().expect("a port");
-        let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("it accepts");
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("it accepts");
         // With TLS 1.3 the one who dials is done before it is judged.
         let _connected = connector.connect("127.0.0.1", stream).await;
         let line = members[0].line_with(expected);

@@ -102,6 +102,13 @@ async fn is_shown_as_it_is(protocol: &str) {
     for field in ["\"from\":", "\"to\":", "\"reason\":", "\"term\":", "\"lsn\":"] {
         assert!(structured.contains(field), "{field} is not in {structured}");
     }
+    // Who has won leads, and its line says so.
+    let (log, name) = (&cluster.nodes[leader].log, &cluster.nodes[leader].name);
+    let log = std::fs::read_to_string(log).expect("the log can be read");
+    let won = log.lines().find(|line| line.contains("\"to\":\"Leader\"")).expect("it won an election");
+    for field in [format!("\"leader\":\"{name}\""), format!("\"node\":\"{name}\""), "\"reason\":".to_owned()] {
+        assert!(won.contains(&field), "{field} is not in {won}");
+    }
 
     cluster.kill(last);
     let nobody = hustings(&["status", "-o", "json", "--endpoints", &endpoints]);

@@ -17,6 +17,7 @@ mod members;
 mod metrics_of_etcd;
 mod mixed;
 mod odd_keys;
+mod plain_text;
 #[path = "../../server/tests/stories/probe_cases.rs"]
 #[allow(dead_code, reason = "the servers' own stories take more of it")]
 mod probe_cases;

@@ -398,6 +398,45 @@ async fn one_command_gives_a_cluster_in_tls_and_elections_stand_on_it() {
     assert_eq!(up.end(), Some(0));
 }
 
+/// Goal: a cluster needs no file to speak TLS on both ports, and whoever wants to know who is there is told that nobody vouches for it.
+/// Method: three members that make their own certificates, for two years.
+#[tokio::test]
+async fn members_that_make_their_own_certificates_are_a_cluster() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let base = free_ports(6).expect("six ports in a row are free");
+    let url = |position: u16, is_peer: bool| format!("https://127.0.0.1:{}", base + 2 * position + u16::from(is_peer));
+    let cluster: Vec<String> = (0..3).map(|position| format!("db-{position}={}", url(position, true))).collect();
+    let start = |position: u16| {
+        let (name, client) = (format!("db-{position}"), url(position, false));
+        let mut command = Command::new(HUSTINGS);
+        command.args(["serve", "--auto-tls", "--peer-auto-tls", "--self-signed-cert-validity", "2", "--name", &name]);
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &url(position, true), "--initial-cluster", &cluster.join(",")]);
+        Running::start(command.args(["--log-outputs", "stdout", "--data-dir"]).arg(directory.path().join(&name)))
+    };
+    let _members: Vec<Running> = (0..3).map(start).collect();
+    let endpoint = url(0, false);
+    let ask = |words: &[&str]| hustings(&[words, &["--endpoints", &endpoint]].concat(), &[]);
+    wait_for("three members that hear each other", async || {
+        let told = ask(&["status", "--insecure-skip-verify"]);
+        (told.code == Some(0) && told.stdout.contains("3 of 3 voters")).then_some(())
+    })
+    .await
+    .expect("they link");
+    assert_eq!(ask(&["put", "key", "value", "--insecure-skip-verify"]).ok().trim(), "OK");
+    let refused = ask(&["put", "key", "other"]).failed();
+    assert!(refused.contains("signed by a CA that is not trusted here: name it (--cacert)"), "{refused}");
+    assert_eq!(ask(&["get", "key", "--insecure-skip-verify"]).ok().trim(), "value");
+    let anybody = tls(Trust::Anybody, None).expect("it needs no file");
+    for (position, is_peer) in [(0, false), (1, true), (2, false)] {
+        let address = url(position, is_peer).replace("https://", "");
+        let stream = tokio::net::TcpStream::connect(address).await.expect("it accepts");
+        let shown = anybody.connect("127.0.0.1", stream).await.expect("it speaks TLS").1.expect("it shows one");
+        let ends_in = shown.not_after.duration_since(std::time::SystemTime::now()).expect("it is good");
+        assert_eq!(ends_in.as_secs() / 86_400 + 1, 2 * 365, "days, at {position} {is_peer}");
+    }
+}
+
 #[test]
 fn a_pair_that_does_not_fit_is_named_before_anything_is_made() {
     let town = Alone::found();

@@ -118,8 +118,9 @@ impl Gatekeeper {
         let Hello { from, process, .. } = hello;
         if !self.is_known(*from) {
             return Answer::Unknown(Refusal::because(format!(
-                "{} has not heard of a member {from} yet and asks those that it knows; a cluster secret (--cluster-secret-file) would prove it",
-                self.own_name()
+                "{} has not heard of a member {} yet and asks those that it knows; a cluster secret (--cluster-secret-file) would prove it",
+                self.own_name(),
+                self.called(hello)
             )));
         }
         match self.connected.get(from) {

@@ -482,7 +482,10 @@ impl<M: Wire + 'static> Links<M> {
                     }
                 }
             }
-            Greeting::Hello(hello) => Err(LinkError::Stranger(format!("{} answered in place of {peer}", hello.from))),
+            Greeting::Hello(hello) => {
+                let name_of = |id| self.gatekeeper.borrow().name_of(id);
+                Err(LinkError::Stranger(format!("{} answered in place of {}", name_of(hello.from), name_of(peer))))
+            }
             Greeting::Refusal(refusal) => Err(LinkError::Refused(refusal)),
             _ => Err(LinkError::Stranger("it did not answer a greeting with one".into())),
         }

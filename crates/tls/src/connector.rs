@@ -102,12 +102,12 @@ impl Remedies {
             "peer" => Remedies {
                 trusted_ca: "--peer-trusted-ca-file",
                 pair: "--peer-cert-file and --peer-key-file",
-                plain: "is it http:// there?",
+                plain: "give that member https:// peer URLs and --peer-cert-file, or dial it at http://",
             },
             "dashboard" => Remedies {
                 trusted_ca: "--trusted-ca-file",
                 pair: "--cert-file and --key-file",
-                plain: "is it http:// there?",
+                plain: "give that member https:// client URLs and --cert-file, or have it advertise http://",
             },
             "store" => Remedies {
                 trusted_ca: "cacert=FILE behind the `?` of the store's URL",
@@ -123,9 +123,9 @@ impl Remedies {
             "postgres" => Remedies {
                 trusted_ca: "sslrootcert=FILE behind the `?` of its URL, or PGSSLROOTCERT",
                 pair: "sslcert=FILE and sslkey=FILE behind the `?` of its URL, or PGSSLCERT and PGSSLKEY",
-                plain: "is it a PostgreSQL?",
+                plain: "look whether it is a PostgreSQL",
             },
-            _ => Remedies { trusted_ca: "--cacert", pair: "--cert and --key", plain: "is it http:// there?" },
+            _ => Remedies { trusted_ca: "--cacert", pair: "--cert and --key", plain: "say http://, or name no CA" },
         }
     }
 }
@@ -217,6 +217,7 @@ pub const ASKS_FOR_CERTIFICATE: &str = "asks for a certificate";
 fn explained(error: io::Error, host: &str, remedies: Remedies) -> io::Error {
     let Remedies { trusted_ca, pair, plain } = remedies;
     use rustls::{AlertDescription, CertificateError, Error};
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let why = match cause {
         Some(Error::InvalidMessage(_)) => format!("{host} does not speak TLS on this port: {plain}"),
@@ -236,8 +237,11 @@ fn explained(error: io::Error, host: &str, remedies: Remedies) -> io::Error {
             format!("{host} and this side have no version or cipher of TLS in common: {error}")
         }
         Some(error) => format!("no TLS with {host}: {error}"),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => {
-            format!("{host} ended the connection during the handshake: does it speak TLS on this port?")
+        // A port without TLS ends it in order or, with our words unread, by a reset.
+        None if matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe) => {
+            format!(
+                "{host} ended the connection during the TLS handshake: does it speak TLS on this port? If not, {plain}"
+            )
         }
         None => return error,
     };

@@ -13,6 +13,7 @@ use hustings_tls::{
     Acceptor, Allowed, Certificate, ClientTls, Connector, Identity, Pair, Rules, ServerTls, Trust, Version,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::net::{TcpListener, TcpStream};
 use town::Town;
 
 impl Town {
@@ -174,6 +175,44 @@ async fn one_who_is_turned_away_while_it_writes_reads_why() {
         });
     assert!(turned_away.to_string().contains("no certificate"), "{turned_away}");
     assert!(heard.to_string().contains("CertificateRequired"), "{heard}");
+}
+
+/// Goal: a client that speaks TLS to a port that does not is told what to change, however the port takes it. Method: a port that reads and
+/// hangs up in order, one that hangs up with the handshake unread, which breaks the connection, and one that answers in plain text.
+#[tokio::test]
+async fn a_port_without_tls_is_suspected_however_it_ends_the_handshake() {
+    let town = Town::found();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("it has one");
+    let client = connector(town.client());
+    for (manner, kind) in [
+        ("in order", io::ErrorKind::UnexpectedEof),
+        ("by a reset", io::ErrorKind::ConnectionReset),
+        ("in plain text", io::ErrorKind::InvalidData),
+    ] {
+        let (refused, ()) = tokio::join!(
+            async {
+                let stream = TcpStream::connect(address).await.expect("it accepts");
+                client.connect("127.0.0.1", stream).await.map(drop).expect_err("nobody speaks TLS there")
+            },
+            async {
+                let (mut stream, _) = listener.accept().await.expect("it is dialled");
+                let mut hello = [0; 16 << 10];
+                assert!(stream.peek(&mut hello).await.expect("a handshake begins") > 0);
+                if manner == "by a reset" {
+                    return;
+                }
+                assert!(stream.read(&mut hello).await.expect("it is readable") > 0);
+                if manner == "in plain text" {
+                    stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.expect("it is heard");
+                }
+            },
+        );
+        assert_eq!(refused.kind(), kind, "{manner}: {refused}");
+        let said = refused.to_string();
+        assert!(said.contains("speak TLS on this port"), "{manner}: {said}");
+        assert!(said.ends_with("say http://, or name no CA"), "{manner}: {said}");
+    }
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         }
         let is_new = self.news.is_new(transition, &reason);
         if is_new && matches!(because, Reason::Contradicted(_)) {
-            tracing::warn!(node, term = term.0, %lsn, protocol = P::NAME, "{line}");
+            tracing::warn!(node, %from, %to, term = term.0, leader, %lsn, reason, protocol = P::NAME, "{line}");
         } else if is_new {
             tracing::info!(node, %from, %to, term = term.0, leader, %lsn, reason, protocol = P::NAME, "{line}");
         } else {

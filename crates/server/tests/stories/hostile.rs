@@ -3,16 +3,19 @@
 // Helpers of tests fail as tests do.
 
 use crate::support::{Mood, Served};
-use hustings_api::EtcdError;
+use hustings_api::client::{self, Options};
 use hustings_api::etcdserverpb::{
     LeaseGrantRequest, LeaseLeasesRequest, LeaseTimeToLiveRequest, PutRequest, RangeRequest, RequestOp,
     SnapshotRequest, TxnRequest, request_op,
 };
+use hustings_api::{Client, EtcdError};
 use hustings_server::ServerOptions;
+use hustings_tls::Trust;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 async fn assert_serves(served: &Served) {
     let put = PutRequest { key: "a".into(), ..PutRequest::default() };
@@ -124,6 +127,38 @@ async fn silence_is_not_waited_for() {
         let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut rest)).await;
         assert!(ended.is_ok(), "{} is waited for", beginning.escape_ascii());
     }
+}
+
+/// Goal: a stranger who connects to a port that speaks TLS and goes no further is let go in time, and keeps nobody waiting (etcd's
+/// GHSA-6vch-q96h-7gc3). Method: a hundred stop at each step before the first request; a client is served before their time is over.
+#[tokio::test(start_paused = true)]
+async fn a_handshake_that_stalls_is_not_waited_for() {
+    // A record of TLS that announces a ClientHello of 512 bytes, and how much of it each stranger says.
+    let mut hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec();
+    hello.resize(300, 7);
+    let options = ServerOptions::default();
+    let (patience, served) = (options.header_timeout, Served::start_in_tls(options).await);
+    let credulous = client::tls(Trust::Anybody, None).unwrap();
+    let begun = Instant::now();
+    let mut silent = Vec::new();
+    for said in [0, 1, 5, 300].repeat(25) {
+        let mut stream = TcpStream::connect(&served.address).await.unwrap();
+        stream.write_all(&hello[..said]).await.unwrap();
+        silent.push((said, stream));
+    }
+    let stream = TcpStream::connect(&served.address).await.unwrap();
+    let (mut shaken, _) = credulous.connect("127.0.0.1", stream).await.unwrap();
+
+    let options = Options { tls: Some(credulous), ..Options::default() };
+    let client = Client::connect_with(&[format!("https://{}", served.address)], options).await.unwrap();
+    client.kv().put(PutRequest { key: "a".into(), ..PutRequest::default() }).await.unwrap();
+    assert!(begun.elapsed() < patience, "nobody was waited for: {:?}", begun.elapsed());
+    for (said, mut stream) in silent {
+        let ended = tokio::time::timeout(2 * patience, stream.read_to_end(&mut Vec::new())).await;
+        assert!(ended.is_ok(), "one that says {said} bytes is waited for");
+    }
+    let ended = tokio::time::timeout(2 * patience, shaken.read_to_end(&mut Vec::new())).await;
+    assert!(ended.is_ok(), "one that has shaken hands and asks nothing is waited for");
 }
 
 /// Goal: connections beyond the limit wait until others end.

@@ -13,7 +13,9 @@ use hustings_core::{
 use hustings_core::{StateMachine, Term};
 use hustings_kv::{KvStore, Outcome, View};
 use hustings_node::{Applied, Happening, NodeStatus, Readable, RequestError};
-use hustings_server::{Backend, Metrics, NameOf, Server, ServerOptions};
+use hustings_server::{Backend, Metrics, NameOf, Port, Server, ServerOptions};
+use hustings_tls::made::{Made, Subject};
+use hustings_tls::{Acceptor, Identity, Rules, ServerTls};
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -276,7 +278,25 @@ impl Served {
         Served::over_naming(double, options, None).await
     }
 
+    /// One whose port speaks TLS, with a certificate that it made itself.
+    pub async fn start_in_tls(options: ServerOptions) -> Served {
+        let made = Made::by_itself(&Subject::new("server").address([127, 0, 0, 1])).unwrap();
+        let (identity, protocols) = (Identity::Made(Arc::new(made)), vec!["h2", "http/1.1"]);
+        let (trusted_ca, revoked, allowed, rules) = (None, None, None, Rules::default());
+        let tls = ServerTls { of: "client", identity, trusted_ca, revoked, allowed, rules, protocols };
+        Served::over_port(Double::new(), options, None, Some(Acceptor::new(tls).unwrap())).await
+    }
+
     async fn over_naming(double: Double, options: ServerOptions, name_of: Option<NameOf>) -> Served {
+        Served::over_port(double, options, name_of, None).await
+    }
+
+    async fn over_port(
+        double: Double,
+        options: ServerOptions,
+        name_of: Option<NameOf>,
+        tls: Option<Acceptor>,
+    ) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -285,7 +305,8 @@ impl Served {
             None => Server::new(double.clone(), options),
         };
         let metrics = server.metrics();
-        let task = tokio::spawn(server.serve(vec![listener], async move {
+        let port = Port { listener, tls, names_users: false };
+        let task = tokio::spawn(server.serve(vec![port], async move {
             let _ = stopped.await;
         }));
         Served { double, address, metrics, stop: Some(stop), task }
