@@ -84,10 +84,14 @@ fn every_fault_happens_at_some_store_by_default() {
     assert!(never.is_empty(), "{never:?}");
 }
 
-/// A command that has begun: whose, with which token, under which warden, as which process.
+/// The ids of three sidecars that others tell apart, and of three that were given one name.
+const IDS: [&str; 3] = ["a", "b", "c"];
+const ONE_ID: [&str; 3] = ["a", "a", "a"];
+
+/// A command that has begun: of which sidecar, with which token, under which warden, as which process.
 #[derive(Clone, Debug)]
 struct Begun {
-    id: String,
+    place: usize,
     token: (u64, u64),
     warden: Pid,
     command: Pid,
@@ -99,28 +103,47 @@ struct Story {
     /// The store's members, where there are several.
     cluster: Option<Cluster>,
     ttl: Duration,
-    sidecars: Vec<(String, Child)>,
+    election: &'static str,
+    /// The id of each sidecar, by its place; and the sidecars.
+    ids: [&'static str; 3],
+    sidecars: Vec<Child>,
 }
 
 impl Story {
+    /// Three sidecars with these ids stand for an election.
+    fn begin(
+        store: String,
+        cluster: Option<Cluster>,
+        ttl: Duration,
+        election: &'static str,
+        ids: [&'static str; 3],
+    ) -> Story {
+        let directory = tempfile::tempdir().expect("a place");
+        let mut story = Story { directory, store, cluster, ttl, election, ids, sidecars: Vec::new() };
+        std::fs::write(story.path("gate"), "").expect("a file");
+        story.sidecars = (0..ids.len()).map(|place| story.start(place)).collect();
+        story
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// A sidecar with this name; what it says is in a file of that name.
-    fn start(&self, id: &str) -> Child {
+    /// The sidecar at this place; what it says is in a file of its own.
+    fn start(&self, place: usize) -> Child {
         let script = format!(
             "trap 'exit 0' TERM; T=\"$HUSTINGS_FENCE_GENERATION $HUSTINGS_FENCE_NUMBER\"; cd {}
              write() {{ ( flock 9; set -- $(tail -n 1 gate) 0 0 0; [ $1 -gt ${{T% *}} ] || [ $1 -eq ${{T% *}} -a $2 -gt ${{T#* }} ] || {{ echo $T >> gate; exit 0; }}; echo $T >> refused ) 9> gate.lock; }}
-             write; echo {id} $T $PPID $$ >> log
+             write; echo {place} $T $PPID $$ >> log
              while :; do write; sleep 0.05; done",
             self.directory.path().display()
         );
-        let log =
-            std::fs::OpenOptions::new().create(true).append(true).open(self.path(id)).expect("a file can be made");
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.path(&format!("sidecar-{place}")));
+        let log = log.expect("a file can be made");
         let millis = |part: u32| format!("{}ms", self.ttl.as_millis() as u32 / part);
         Command::new(HUSTINGS)
-            .args(["run", "--election", "billing", "--store", &self.store, "--id", id, "--ttl", &millis(1)])
+            .args(["run", "--election", self.election, "--store", &self.store, "--id", self.ids[place]])
+            .args(["--ttl", &millis(1)])
             .args(["--stop-grace", &millis(10), "--kill-margin", &millis(16), "--"])
             .args(["flock", "--nonblock", "--no-fork", "-E", &OVERLAP.to_string()])
             .args([self.path("witness").to_str().expect("text"), "sh", "-c", &script])
@@ -144,20 +167,20 @@ impl Story {
     }
 
     fn said(&self) -> String {
-        let text = |(id, _): &(String, Child)| {
-            format!("{id}:\n{}", std::fs::read_to_string(self.path(id)).unwrap_or_default())
+        let text = |place: usize| {
+            let name = format!("sidecar-{place}");
+            format!("{name}:\n{}", std::fs::read_to_string(self.path(&name)).unwrap_or_default())
         };
-        self.sidecars.iter().map(text).collect()
+        (0..self.sidecars.len()).map(text).collect()
     }
 
-    fn sidecar(&self, id: &str) -> Pid {
-        let (_, child) = self.sidecars.iter().find(|(known, _)| known == id).expect("its command runs");
-        Pid::from_raw(child.id().cast_signed()).expect("a process has a number")
+    fn sidecar(&self, place: usize) -> Pid {
+        Pid::from_raw(self.sidecars[place].id().cast_signed()).expect("a process has a number")
     }
 
     /// Does this to the holder; gives the position of the store's leader, if that was paused.
     async fn strike(&self, fault: Fault, holder: &Begun) -> Option<usize> {
-        let sidecar = self.sidecar(&holder.id);
+        let sidecar = self.sidecar(holder.place);
         match fault {
             Fault::StoreLeaderPausedAndSidecarTold => {
                 let cluster = self.cluster.as_ref().expect("only a cluster gets this fault");
@@ -205,14 +228,14 @@ impl Story {
     /// Lets go on who was paused, once another one works.
     async fn revive(&self, fault: Fault, holder: &Begun, paused: Option<usize>) {
         match fault {
-            Fault::SidecarPaused => hit(self.sidecar(&holder.id), Signal::CONT),
+            Fault::SidecarPaused => hit(self.sidecar(holder.place), Signal::CONT),
             Fault::WholeTreePaused => {
                 let before = self.refused();
                 hit_group(holder.command, Signal::CONT);
                 let refused = wait_for("the gate to refuse it", async || (self.refused() > before).then_some(())).await;
                 refused.unwrap_or_else(|error| panic!("{error}: a stale command writes on\n{}", self.said()));
                 hit(holder.warden, Signal::CONT);
-                hit(self.sidecar(&holder.id), Signal::CONT);
+                hit(self.sidecar(holder.place), Signal::CONT);
                 let is_gone = async || kill_process_group(holder.command, Signal::CONT).is_err().then_some(());
                 wait_for("what was frozen to end", is_gone).await.expect("the warden ends it");
             }
@@ -231,10 +254,9 @@ impl Story {
     /// Starts anew each sidecar that has ended; none of them saw an overlap.
     fn mend(&mut self) {
         for place in 0..self.sidecars.len() {
-            let Ok(Some(status)) = self.sidecars[place].1.try_wait() else { continue };
+            let Ok(Some(status)) = self.sidecars[place].try_wait() else { continue };
             assert_ne!(status.code(), Some(OVERLAP), "two commands ran at once:\n{}", self.said());
-            let id = self.sidecars[place].0.clone();
-            self.sidecars[place].1 = self.start(&id);
+            self.sidecars[place] = self.start(place);
         }
     }
 }
@@ -264,7 +286,7 @@ fn hit_group(command: Pid, signal: Signal) {
 
 impl Drop for Story {
     fn drop(&mut self) {
-        for (_, child) in &mut self.sidecars {
+        for child in &mut self.sidecars {
             // The warden ends what runs.
             let _ = child.kill();
             let _ = child.wait();
@@ -278,7 +300,8 @@ fn read(log: &Path) -> Vec<Begun> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |place: usize| words[place].parse::<i32>().ok().and_then(Pid::from_raw).expect("a process");
-        Begun { id: words[0].to_owned(), token: token(&words[1..]), warden: number(3), command: number(4) }
+        let place = words[0].parse().expect("a place");
+        Begun { place, token: token(&words[1..]), warden: number(3), command: number(4) }
     };
     whole.lines().map(line).collect()
 }
@@ -290,10 +313,7 @@ fn token(words: &[&str]) -> (u64, u64) {
 /// Draws faults for the leader, and looks on.
 async fn one_command_at_most(kind: Store, store: String, cluster: Option<Cluster>, ttl: Duration) {
     let runs = std::env::var("HUSTINGS_ELECTION_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
-    let directory = tempfile::tempdir().expect("a place");
-    let mut story = Story { directory, store, cluster, ttl, sidecars: Vec::new() };
-    std::fs::write(story.path("gate"), "").expect("a file");
-    story.sidecars = ["a", "b", "c"].map(|id| (id.to_owned(), story.start(id))).into();
+    let mut story = Story::begin(store, cluster, ttl, "billing", IDS);
     let mut holder = story.begun(1).await;
     let mut took: Vec<(Duration, Fault)> = Vec::new();
     let mut frozen = 0;
@@ -321,6 +341,31 @@ async fn one_command_at_most(kind: Store, store: String, cluster: Option<Cluster
         admitted.len(),
         shown.join(", ")
     );
+    three_of_one_name(kind, story).await;
+}
+
+/// Goal: sidecars that were given one `--id` stand for election like any others, on every store: nobody takes its namesake's leadership
+/// for its own, and none of them waits for ever. Method: three of them where the story before was told; the one that leads is told to end,
+/// then killed, then killed with its warden, so that nothing but the end of its lease frees the election.
+async fn three_of_one_name(kind: Store, mut before: Story) {
+    let (store, cluster, ttl) = (before.store.clone(), before.cluster.take(), before.ttl);
+    drop(before);
+    let mut story = Story::begin(store, cluster, ttl, "namesakes", ONE_ID);
+    let mut holder = story.begun(1).await;
+    let mut took: Vec<Duration> = Vec::new();
+    for (run, fault) in
+        [Fault::SidecarTold, Fault::SidecarKilled, Fault::SidecarAndWardenKilled].into_iter().enumerate()
+    {
+        let struck = Instant::now();
+        story.strike(fault, &holder).await;
+        let next = story.begun(run + 2).await;
+        took.push(struck.elapsed());
+        assert!(next.token > holder.token, "{fault:?}: {next:?} after {holder:?}\n{}", story.said());
+        holder = next;
+    }
+    story.mend();
+    assert_eq!(story.refused(), 0, "a command wrote after its successor\n{}", story.said());
+    println!("{kind:?}: three of one name lead after each other: told, killed, killed with its warden {took:.1?}");
 }
 
 /// The hosts of a cluster, as a store's address names them.

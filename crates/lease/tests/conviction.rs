@@ -6,7 +6,7 @@ mod support;
 use hustings_lease::store::Renewal;
 use hustings_lease::{Defect, Profile};
 use std::time::Duration;
-use support::{Faults, Setup, World, concerns};
+use support::{Faults, Names, Setup, World, concerns};
 
 /// A defect that more runs than these do not find is not found.
 const MOST: u64 = 4_000;
@@ -32,7 +32,16 @@ fn convict(profiles: &[Profile], setup: Setup) -> Option<Conviction> {
 }
 
 fn setup(faults: Faults) -> Setup {
-    Setup { profile: Profile::HUSTINGS, faults, defect: None, taken_for: None, hosts: 3, seed: 0, is_told: false }
+    Setup {
+        profile: Profile::HUSTINGS,
+        faults,
+        defect: None,
+        taken_for: None,
+        hosts: 3,
+        names: Names::OfLives,
+        seed: 0,
+        is_told: false,
+    }
 }
 
 #[test]

@@ -206,3 +206,16 @@ fn only_who_led_and_stopped_says_so_in_its_note() {
     a.hears(Input::Health(Health::Stalled)).fires(Name::End);
     assert_eq!(has_stopped(a.fires(Name::Lapse)), Some(false), "its work may act still");
 }
+
+/// Goal: a candidate that lost a race to its namesake waits for that one's end, although its store cannot tell the two apart. Method:
+/// what was vacant is held by its own name, and then vacant again.
+#[test]
+fn who_waits_for_its_namesake_contends_when_that_one_has_ended() {
+    let mut a = Stage::of(Profile::CONSUL);
+    a.sees(vacant(4)).is_answered(Answer::Gone).fires(Name::Contend);
+    a.sees(held("a", 5)).is_answered(Answer::Waiting(None));
+    assert_eq!(a.sets(Name::Contend), None, "nothing is vacant");
+    assert_eq!((a.sees(held("a", 5)).asks(), a.sets(Name::Contend)), (Some(Request::Look), None), "perhaps it has won");
+    assert_eq!(a.is_answered(Answer::Waiting(None)).sets(Name::Contend), None);
+    assert!(a.sees(vacant(6)).sets(Name::Contend).is_some());
+}

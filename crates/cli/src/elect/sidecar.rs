@@ -103,6 +103,8 @@ struct Warden {
     cell: Option<OwnedFd>,
     /// Processes of the command that this process may not kill, and that have to end by themselves: another user's.
     foreign: Vec<OwnedFd>,
+    /// Whether it has reaped all that the command had started, and has left no orphan to this process.
+    has_reaped: bool,
 }
 
 impl Warden {
@@ -130,7 +132,7 @@ impl Warden {
         // Both ends are there: the socket's name is not needed any more, and a killed sidecar would leave it behind.
         directory.close().context("the warden's socket cannot be removed")?;
         let lines = BufReader::new(reading).lines();
-        Ok(Warden { process, lines, writing: sender, cage: None, cell, foreign: Vec::new() })
+        Ok(Warden { process, lines, writing: sender, cage: None, cell, foreign: Vec::new(), has_reaped: false })
     }
 
     /// Tells it something, and does not wait; says whether it may hear of it: it is there, and not so many lines wait for it.
@@ -155,6 +157,16 @@ impl Warden {
                 let is_caught = self.cage.as_ref().is_none_or(Cage::is_empty);
                 is_group_gone(group) && is_caught && self.foreign.iter().all(has_ended)
             }
+        }
+    }
+
+    /// It has said that the command has ended: it had reaped all that the command had started by then, and has nothing left to do.
+    async fn is_done(&mut self) {
+        // It dies while the election is released; one that has ended already needs no signal.
+        self.has_reaped = self.process.child.start_kill().is_ok() && self.cell.is_none();
+        if self.cell.is_some() {
+            // The child started the first process of the namespace, which comes to this one as an orphan once the child is gone.
+            let _ = self.process.child.wait().await;
         }
     }
 
@@ -273,7 +285,10 @@ impl Sidecar {
                 Err(error) => format!("{error:#}"),
             };
             warden.cage.iter().for_each(Cage::remove);
-            end_leftovers().await;
+            // Orphans of the command were the warden's; others come of the shells of health and before the stop.
+            if !warden.has_reaped || self.health_command.is_some() || self.pre_stop.is_some() {
+                end_leftovers().await;
+            }
             // Nothing of it acts any more.
             let stays = matches!(end, Ok(End::Lost(_))) && self.on_loss == OnLoss::Campaign;
             if let Some(why) = release(leadership, &because, stays, &mut signals).await {
@@ -376,8 +391,7 @@ impl Sidecar {
                         return Ok(End::Command(Code::NotExecutable.number()));
                     }
                     Ok(Tell::Ended { code, at_deadline }) => {
-                        // It has nothing left to do, and need not be waited for.
-                        let _ = warden.process.child.kill().await;
+                        warden.is_done().await;
                         let is_over = at_deadline || times.is_stop_due();
                         if stopping.is_none() && code != 0 && *restarts > 0 && leadership.is_leader() && !is_over {
                             *restarts -= 1;

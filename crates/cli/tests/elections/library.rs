@@ -10,7 +10,7 @@ use hustings_election::{Election, OpenError};
 use hustings_testbed::Cluster;
 use rustix::process::Signal;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stories::strangers::{Stranger, is_waited_for, told_of_strangers};
 use stories::{campaign_behind, candidate, in_time, token_of};
 
@@ -56,11 +56,19 @@ async fn a_stopped_holder_is_succeeded_and_sees_it(scheme: &str, cluster: &Clust
     let mut holder = Running::start(&mut elect);
     holder.line_with("leads");
     let waiting = campaign_behind(candidate(&url, TTL, "successor")).await;
+    let stopped = Instant::now();
     holder.signal(Signal::STOP);
     let second = in_time("the successor", waiting).await.expect("it does not panic");
+    let behind = stopped.elapsed().as_secs_f64() - TTL.as_secs_f64();
     let token = token_of(&second);
+    let woken = Instant::now();
     holder.signal(Signal::CONT);
     assert_eq!(holder.end(), Some(75), "it sees on waking that it leads no more");
+    println!(
+        "{scheme}: the successor leads {:+.0} ms from T = {TTL:?} after SIGSTOP of the holder, which ends {:.1?} after SIGCONT",
+        behind * 1_000.0,
+        woken.elapsed()
+    );
     assert_eq!(token_of(&second), token, "and disturbs nobody");
     second.resign("done").await;
 }

@@ -143,7 +143,8 @@ impl Story {
         signal_pid(begun.warden, Signal::STOP);
         signal_pid(begun.command, Signal::STOP);
         let next = self.begun(2).await[1].clone();
-        println!("the successor's command began {:?} after SIGSTOP of all three", paused.elapsed());
+        let behind = (paused.elapsed().as_secs_f64() - TTL.as_secs_f64()) * 1_000.0;
+        println!("the successor's command began {behind:+.0} ms from T = {TTL:?} after SIGSTOP of all three");
         assert!(is_alive(begun.command) && next.token > begun.token, "{next:?} after {begun:?}");
         (first, begun, second)
     }
@@ -162,6 +163,7 @@ async fn a_tree_that_stood_still_as_a_whole_ends_as_soon_as_it_wakes() {
     wait_for("its command to end", async || (!is_alive(begun.command)).then_some(())).await.expect("it ends");
     println!("its own command had ended {:?} after it went on", woken.elapsed());
     first.line_with("leads billing no more");
+    println!("its sidecar had said that it leads no more {:?} after it went on", woken.elapsed());
 }
 
 /// Goal: a sidecar that is the only one to wake ends its tree alone, and says why. Method: warden and command are never woken.

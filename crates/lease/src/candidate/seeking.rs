@@ -244,9 +244,7 @@ impl Candidate {
         if self.settings.profile.is_queue() {
             return;
         }
-        if self.vacant.take().is_some() {
-            out.push(Effect::CancelTimer(Name::Contend));
-        }
+        self.end_vacancy(out);
         if self.settings.profile.is_observed() && self.observed.is_none_or(|seen| seen.version != version) {
             self.observed = Some(Observed { version, is_expired: false });
             // As long as the holder's own record says, if that is longer than ours.
@@ -256,8 +254,10 @@ impl Candidate {
         }
     }
 
-    /// The record names this candidate. Without a tenure, an attempt won that was taken for lost.
+    /// The record names this candidate. Without a tenure, either an attempt won that was taken for lost, or another candidate of the
+    /// same name holds it, which the driver cannot tell apart.
     fn on_held_by_us(&mut self, token: Token, out: &mut Vec<Effect>) {
+        self.end_vacancy(out);
         match &self.stage {
             Stage::Entering { token: own, .. } | Stage::Leading { token: own } if *own != token => self.doubt(out),
             Stage::Waiting { .. } if !self.settings.profile.is_queue() => self.seek(out),
@@ -266,6 +266,13 @@ impl Candidate {
                 self.give_back(token, "does not stand for election", out);
             }
             _ => {}
+        }
+    }
+
+    /// Somebody holds what was vacant: there is nothing to contend for.
+    fn end_vacancy(&mut self, out: &mut Vec<Effect>) {
+        if self.vacant.take().is_some() {
+            out.push(Effect::CancelTimer(Name::Contend));
         }
     }
 

@@ -11,7 +11,7 @@ pub mod world;
 
 pub use dice::Dice;
 pub use faults::{Faults, concerns};
-pub use world::{Seen, Setup, World};
+pub use world::{Names, Seen, Setup, World};
 
 pub const MILLISECOND: u64 = 1_000;
 pub const SECOND: u64 = 1_000_000;

@@ -8,8 +8,8 @@ use hustings_lease::gate::Memory;
 use hustings_lease::store::{Contend, Renewal, Standing};
 use hustings_lease::store_model::Command;
 use hustings_lease::{
-    Answer, Attempt, Candidate, Change, Defect, Desk, Effect, FenceGate, Heir, Input, Profile, Settings, Sight,
-    StoreModel, Timing, Token, Why, laboratory,
+    Answer, Attempt, Candidate, CandidateId, Change, Defect, Desk, Effect, FenceGate, Heir, Input, Profile, Request,
+    Settings, Sight, StoreModel, Timing, Token, Why, laboratory,
 };
 use hustings_properties::{Tenures, Violation};
 use std::collections::{BTreeMap, VecDeque};
@@ -24,6 +24,24 @@ const LEADERLESS: Duration = Duration::from_secs(25);
 /// A belief lasts no longer than the time to live after its last renewal.
 const UNHEALTHY: Duration = Duration::from_millis(10_200);
 
+/// The names of candidates, and whether a store's sights tell them apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Names {
+    /// Each life has one of its own.
+    OfLives,
+    /// All lives have one, and so has whoever holds the election.
+    Shared,
+}
+
+impl Names {
+    fn of(self, number: usize, life: u32) -> CandidateId {
+        match self {
+            Names::OfLives => Host::named(number, life),
+            Names::Shared => CandidateId::named("namesake"),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub profile: Profile,
@@ -32,6 +50,7 @@ pub struct Setup {
     /// The store that candidates take it for; `None` for the true one.
     pub taken_for: Option<Profile>,
     pub hosts: usize,
+    pub names: Names,
     pub seed: u64,
     /// Whether to print what happens.
     pub is_told: bool,
@@ -45,6 +64,8 @@ pub struct Seen {
     pub admitted: u64,
     pub refused: u64,
     pub mishaps: u64,
+    /// Requests to become the holder.
+    pub contended: u64,
 }
 
 pub(super) enum Event {
@@ -129,7 +150,8 @@ impl World {
             dice: dice.clone(),
         };
         for number in 0..setup.hosts {
-            let mut settings = Settings::new(Host::named(number, 0), timing, setup.taken_for.unwrap_or(setup.profile));
+            let id = setup.names.of(number, 0);
+            let mut settings = Settings::new(id, timing, setup.taken_for.unwrap_or(setup.profile));
             settings.rank = number as u32;
             settings.priority = if has_priorities { number as u32 } else { 0 };
             if let Some(defect) = setup.defect {
@@ -141,7 +163,7 @@ impl World {
                 candidate: Candidate::start(settings.clone()).expect("the times fit").0,
                 schedule: laboratory::schedule(&settings),
                 clock: Clock { rate, offset, stood: 0, stands_since: None },
-                desk: Desk::new(settings.id.clone(), setup.profile, 0),
+                desk: Desk::new(Host::named(number, 0), setup.profile, 0),
                 is_up: false,
                 asleep_until: None,
                 cut_until: 0,
@@ -399,17 +421,10 @@ impl World {
                     self.hosts[host].schedule.on_answer(attempt, clock);
                 }
                 let (sights, answer) = self.hosts[host].desk.on_reply(&command, reply);
-                for sight in sights {
-                    self.input(host, Input::Seen(sight))?;
-                }
+                self.see(host, sights)?;
                 self.input(host, Input::Answer(attempt, answer))
             }
-            Delivery::Sights(sights) => {
-                for sight in sights {
-                    self.input(host, Input::Seen(sight))?;
-                }
-                Ok(())
-            }
+            Delivery::Sights(sights) => self.see(host, sights),
             Delivery::Interrupted(connection) => {
                 self.hosts[host].desk.reconnect(connection);
                 self.input(host, Input::Seen(Sight::Interrupted))
@@ -426,6 +441,17 @@ impl World {
         }
     }
 
+    /// The store knows its clients apart in any case; what a candidate is told has their names.
+    fn see(&mut self, host: usize, sights: Vec<Sight>) -> Result<(), Violation> {
+        for mut sight in sights {
+            if let (Names::Shared, Sight::Held { by, .. }) = (self.setup.names, &mut sight) {
+                by.clone_from(&self.hosts[host].settings.id);
+            }
+            self.input(host, Input::Seen(sight))?;
+        }
+        Ok(())
+    }
+
     pub(super) fn input(&mut self, host: usize, input: Input) -> Result<(), Violation> {
         self.tell(|| format!("{host} <- {input:?}"));
         let effects = self.hosts[host].candidate.handle(input);
@@ -439,6 +465,7 @@ impl World {
             let life = self.hosts[host].life;
             match effect {
                 Effect::Ask(attempt, request) => {
+                    self.seen.contended += u64::from(matches!(request, Request::Contend { .. }));
                     let known = &mut self.hosts[host];
                     known.schedule.on_ask(attempt, clock);
                     known.open = Some(attempt);
@@ -491,11 +518,11 @@ impl World {
         }
         let connection = self.store.connection();
         let known = &mut self.hosts[host];
-        known.settings.id = Host::named(host, known.life);
+        known.settings.id = self.setup.names.of(host, known.life);
         let (candidate, effects) = Candidate::start(known.settings.clone()).expect("the times fit");
         known.candidate = candidate;
         known.schedule = laboratory::schedule(&known.settings);
-        known.desk = Desk::new(known.settings.id.clone(), known.settings.profile, connection);
+        known.desk = Desk::new(Host::named(host, known.life), known.settings.profile, connection);
         known.inbox.clear();
         (known.is_up, known.is_healthy, known.open, known.work) = (true, true, None, None);
         known.is_hung = false;

@@ -36,6 +36,8 @@ struct State {
     /// The note that was there before this candidate won, and since when it knows of a leader.
     note: Option<Note>,
     seen_at_micros: u64,
+    /// What stood beside the record at the last sight; `None` once an attempt was made on it.
+    around: Option<Around>,
     /// The task that watches the record.
     watcher: Option<JoinHandle<()>>,
     /// Watches what is wished of the holder.
@@ -161,7 +163,13 @@ impl Shared {
     async fn contend(self: &Arc<Shared>) -> Result<Answer, Failure> {
         let Some(held) = self.session.lease.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
         let consul = &self.session.consul;
-        let around = self.keys.around(consul).await?;
+        // Whoever contends has just seen that nobody holds it, and what was read with that is good enough: the transaction refuses a
+        // generation that was raised since.
+        let seen = self.state().around.take().filter(|around| around.generation.is_some());
+        let around = match seen {
+            Some(around) => around,
+            None => self.keys.around(consul).await?,
+        };
         let Some(generation) = around.generation else { return Ok(self.refuse_generation()) };
         let Sitter { id, priority, value, .. } = &self.sitter;
         let value = Entry::new(id, *priority, value).to_bytes();
@@ -232,7 +240,8 @@ impl Shared {
 
     /// Tells the candidate what a record says.
     pub(super) fn saw(&self, record: Option<&Found>, around: &Around) {
-        {
+        let held = self.session.lease.held().map(|held| held.lease);
+        let tenure = {
             let mut state = self.state();
             if state.tenure.is_none() {
                 state.note.clone_from(&around.note);
@@ -240,8 +249,11 @@ impl Shared {
             if holder(record, around).is_some() {
                 state.seen_at_micros = boot_micros();
             }
-        }
-        self.sitter.line.saw(sight(record, around));
+            state.around = Some(around.clone());
+            state.tenure.as_ref().map(|(session, _)| session.clone())
+        };
+        let is_own = |session: &str| [&held, &tenure].into_iter().any(|own| own.as_deref() == Some(session));
+        self.sitter.line.saw(sight(record, around, &self.sitter.id, is_own));
     }
 
     async fn release(&self, note: &Note) -> Result<Answer, Failure> {

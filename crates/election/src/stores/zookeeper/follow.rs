@@ -55,11 +55,13 @@ impl Place {
     /// Waits for the turn. False when the entry is gone.
     async fn wait(&mut self, shared: &Shared) -> Result<bool, Failure> {
         self.tell_names(shared);
-        while let Some(nearest) = self.ahead.last() {
+        while let (Some(nearest), Some(first)) = (self.ahead.last(), self.ahead.first()) {
             let there = self.connection.stat(&shared.nodes.entry(nearest));
+            let first_there = self.connection.stat(&shared.nodes.entry(first));
             let own = self.connection.watch_children(&shared.nodes.entry(&self.own.name));
             let before = self.connection.watch_children(&shared.nodes.entry(nearest));
-            let there = there.await?;
+            let (there, first_there) = (there.await?, first_there.await?);
+            shared.tell_of_endless([(first, first_there), (nearest, there)]);
             let Some((_, mut mine)) = own.await? else { return Ok(false) };
             // An entry has no children: its bell rings when it goes.
             if let Some((_, mut theirs)) = before.await? {
