@@ -1,4 +1,5 @@
-//! `cargo xtask proving-ground-figures`: runs the commands of the figures in `docs/proving-ground.md` again and prints their rows.
+//! `cargo xtask proving-ground-figures`: runs the commands of the figures in `docs/proving-ground.md` again and prints their rows;
+//! `cargo xtask figures PAGE` those of another page.
 //!
 //! The page is the list: a row's last column is the command, and `the same` is that of the row above. A command that takes
 //! half an hour there can be run for less; then the row says so, because the command that is printed is the one that was run.
@@ -48,6 +49,50 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
         println!("| {} | {} | `{}` |", row.what, figure(&words)?, words.join(" "));
     }
     Ok(())
+}
+
+/// A page whose figures one command prints, and that command: the program, and the words behind it.
+struct Page {
+    name: &'static str,
+    file: &'static str,
+    words: &'static [&'static str],
+}
+
+/// Pages whose figures tests print while they see that they may be printed, and those that have a command of their own.
+const PAGES: [Page; 4] = [
+    Page {
+        name: "why",
+        file: "docs/why.md",
+        words: &["test", "-p", "hustings", "--test", "why", "--", "--nocapture", "--test-threads", "1"],
+    },
+    Page {
+        name: "browser",
+        file: "docs/dashboard.md and docs/lab.md",
+        words: &["test", "-p", "hustings", "--test", "dashboard", "--test", "lab", "--", "--nocapture"],
+    },
+    Page { name: "replays", file: "docs/why.md", words: &["xtask", "replays", "--runs", "20"] },
+    Page { name: "leadership", file: "docs/leadership.md", words: &["xtask", "elections-beside"] },
+];
+
+/// Whether the first word names a page, and not a flag of those of the proving ground.
+pub fn is_page(word: &str) -> bool {
+    !word.starts_with("--")
+}
+
+/// Prints the figures of another page than that of the proving ground.
+///
+/// # Errors
+/// There is no such page, or its command ended badly.
+pub fn of_page(name: &str, rest: &[&str]) -> Result<(), String> {
+    let Some(page) = PAGES.iter().find(|page| page.name == name) else {
+        let names: Vec<&str> = PAGES.iter().map(|page| page.name).collect();
+        return Err(format!(
+            "`{name}`: give one of {}, or nothing for {PAGE}; docs/performance.md names its own",
+            names.join(", ")
+        ));
+    };
+    println!("At {}, for {}:", commit()?, page.file);
+    chore::run(chore::cargo().args(page.words).args(rest))
 }
 
 impl Wanted {

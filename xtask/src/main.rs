@@ -36,7 +36,8 @@ chores:
   ci              everything, as it is looked at before a change lands: xtask/ci.sh
   fix             mend what can be mended without thinking: lints that know their remedy, and the format
   tidy            papers, arrows between crates, documentation, and what cargo deny and cargo machete say where they are installed
-  figures         the figures that a page shows, run again; the same as proving-ground-figures
+  figures [why | browser | replays | leadership]
+                  the figures that a page shows, run again; without a page the same as proving-ground-figures
   proto           compile crates/api/proto into crates/api/src/generated
   proto --check   fail if the committed code is not what `proto` would write
   rolling-upgrade [--old REV] [--protocol NAME]
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         ["ci"] => door::ci(),
         ["fix"] => door::fix(),
         ["tidy"] => door::tidy(),
+        ["figures", page, rest @ ..] if figures::is_page(page) => figures::of_page(page, rest),
         ["figures" | "proving-ground-figures", rest @ ..] => figures::run(rest),
         ["proto", rest @ ..] => proto(rest),
         ["golden", generation] => golden(generation),

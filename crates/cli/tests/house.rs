@@ -421,6 +421,42 @@ fn files_are_a_sitting_long() {
     }
 }
 
+/// The comments of documentation in a source, each with its first line's number.
+fn comments(text: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut is_open = false;
+    for (place, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let words = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+        match (words, found.last_mut().filter(|_| is_open)) {
+            (Some(words), Some((_, said))) => said.push_str(words),
+            (Some(words), None) => found.push((place + 1, words.trim_start().to_owned())),
+            (None, _) => {}
+        }
+        is_open = words.is_some();
+    }
+    found
+}
+
+#[test]
+fn what_is_documented_is_told_in_more_than_three_words_and_does_not_ask() {
+    let questions = ["Who ", "Whose ", "Which ", "Whoever "];
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let is_test = path.components().any(|part| part.as_os_str() == "tests");
+        for (line, said) in comments(&text) {
+            seen += 1;
+            let is_short = !is_test && (1..=3).contains(&said.split_whitespace().count());
+            if is_short || questions.iter().any(|question| said.starts_with(question)) {
+                wrong.push(format!("{}:{line}: {said}", path.display()));
+            }
+        }
+    }
+    assert!(seen > 10_000, "only {seen} comments were seen");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn nothing_is_left_undone_or_asleep() {
     let (undone, ignored) = (["todo", "!("].concat(), ["#[", "ignore"].concat());

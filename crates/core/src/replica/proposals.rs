@@ -244,7 +244,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
     }
 
-    /// Whoever is about to lead keeps what is forwarded to it until it does. Refused, it would come back an election timeout later.
+    /// Keeps what is forwarded to a member that is about to lead until it does. Refused, it would come back an election timeout later.
     fn keep_or_refuse(&mut self, early: Early, out: &mut Vec<Action<P, S>>) {
         let bytes = early.request.payload.len() + EARLY_OVERHEAD;
         if self.leader == Some(self.me) && self.proposals.early_bytes + bytes <= EARLY_BYTES_MAX {

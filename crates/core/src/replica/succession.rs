@@ -1,4 +1,4 @@
-//! Who asks first when a leader falls silent: [`Succession`].
+//! The member that asks first when a leader falls silent: [`Succession`].
 //!
 //! Timers are drawn from a range so that followers do not ask at once. Drawn by two with equal chances, the shorter of two times lies a
 //! third of the range above its beginning in the mean, and for so long nobody is asked whether the leader lives. Which member
