@@ -120,9 +120,14 @@ impl Call {
         METHODS[self.method].0
     }
 
-    /// The time since it began.
-    pub(crate) fn elapsed(self) -> Duration {
-        self.begun.elapsed()
+    /// The moment at which its time begins.
+    pub(crate) fn begun(self) -> Instant {
+        self.begun
+    }
+
+    /// The same call, whose time begins so many nanoseconds later.
+    pub(crate) fn later_by(self, nanoseconds: u64) -> Call {
+        Call { begun: self.begun + Duration::from_nanos(nanoseconds), ..self }
     }
 }
 
@@ -319,7 +324,7 @@ impl Metrics {
             handled.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(handling) = self.handling.get(call.method) {
-            handling.observe(call.elapsed());
+            handling.observe(call.begun.elapsed());
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) mod authority;
 
 pub(crate) mod tally;
 
+pub(crate) mod under_way;
+
 pub(crate) mod aside;
 
 pub mod server;

@@ -66,7 +66,8 @@ use crate::http::tether;
 use crate::port::aside;
 use crate::port::authority::Repaired;
 use crate::port::begun::{Begun, Preface};
-use crate::port::tally::{self, Tally};
+use crate::port::tally::Tally;
+use crate::port::under_way::UnderWay;
 use crate::port::{ClientStream, Door, Port};
 use crate::services::accounts::Peer;
 use crate::services::cluster;
@@ -444,29 +445,12 @@ async fn serve<B: Backend>(
         Err(status) => return Ok(status.into_http()),
     };
     let context = services.0.clone();
-    let call = context.metrics.on_call(path);
+    let call = UnderWay::begin(context.clone(), path);
     let is_concurrency = path.starts_with("/v3");
-    let is_stream = call.is_some_and(|call| call.kind() == "bidi_stream");
-    let shape = if is_stream { Shape::Stream } else { Shape::Whole };
-    let metrics = context.metrics.clone();
-    let request = request.map(|body| Metered::new(Tally::received(body, metrics), shape, &memory, patience));
+    let shape = if call.is_stream() { Shape::Stream } else { Shape::Whole };
+    let request = request.map(|body| Metered::new(call.counts(body), shape, &memory, patience));
     let response = as_etcd(dispatch(services, request).await?, is_concurrency);
-    let mut streamed = None;
-    if let Some(call) = call {
-        let (code, took) = (tally::code_in(response.headers()), call.elapsed());
-        if call.kind() == "unary" {
-            context.slow.on_answer(call.method(), code.unwrap_or(0), took);
-        }
-        match code {
-            Some(code) => context.metrics.on_answer(call, code),
-            None if call.kind() == "unary" => {
-                context.metrics.on_answer(call, 0);
-                context.metrics.on_request(took);
-            }
-            // The code of its end stands behind its messages.
-            None => streamed = Some(call),
-        }
-    }
+    let streamed = call.on_answer(response.headers());
     let response = body::send(response);
     Ok(response.map(|body| Body::new(Tally::sent(body, context.metrics.clone(), streamed))))
 }

@@ -5,8 +5,9 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -15,16 +16,15 @@ use hyper::header::HeaderMap;
 use crate::context::metrics::{Call, Metrics};
 
 /// gRPC's code of what its client gave up.
-const CANCELED: usize = 1;
+pub(crate) const CANCELED: usize = 1;
 
 /// gRPC's code of what nobody knows a better one for.
 const UNKNOWN: usize = 2;
 
 /// Direction of a body.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// From a client: a request.
-    In,
+    /// From a client: a request; with the beginning of its call, and where to note the nanoseconds until its last part came.
+    In(Option<(Instant, Arc<AtomicU64>)>),
     /// To a client: an answer; of a stream, with the call whose end is still to be counted.
     Out(Option<Call>),
 }
@@ -37,9 +37,9 @@ pub(crate) struct Tally<T> {
 }
 
 impl<T> Tally<T> {
-    /// Counts a request's body.
-    pub(crate) fn received(body: T, metrics: Arc<Metrics>) -> Tally<T> {
-        Tally { body, metrics, way: Way::In }
+    /// Counts a request's body, and notes how long after the beginning of its call it came.
+    pub(crate) fn received(body: T, metrics: Arc<Metrics>, since: Option<(Instant, Arc<AtomicU64>)>) -> Tally<T> {
+        Tally { body, metrics, way: Way::In(since) }
     }
 
     /// An answer's body; of a stream with its call, whose end it counts.
@@ -69,8 +69,15 @@ impl<T: HttpBody<Data = Bytes> + Unpin> HttpBody for Tally<T> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         if let Some(Ok(frame)) = &frame {
             if let Some(data) = frame.data_ref() {
-                let counter = if self.way == Way::In { &self.metrics.received_bytes } else { &self.metrics.sent_bytes };
+                let counter = match &self.way {
+                    Way::In(_) => &self.metrics.received_bytes,
+                    Way::Out(_) => &self.metrics.sent_bytes,
+                };
                 counter.fetch_add(data.len() as u64, Ordering::Relaxed);
+                if let Way::In(Some((begun, arrived))) = &self.way {
+                    let nanoseconds = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    arrived.store(nanoseconds, Ordering::Relaxed);
+                }
             } else if let Some(code) = frame.trailers_ref().and_then(code_in) {
                 self.on_end(code);
             }

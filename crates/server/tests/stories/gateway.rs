@@ -5,6 +5,7 @@
 use crate::probes::guarded;
 use crate::support::{Mood, Served};
 use hustings_api::etcdserverpb::PutRequest;
+use hustings_server::ServerOptions;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -235,4 +236,31 @@ async fn metrics_have_our_names_and_etcds() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing in:\n{text}");
     }
+}
+
+/// Goal: a call that its client gives up is counted, and timed, as at etcd. Method: nobody decides on a put; its client drops it, and asks
+/// for the metrics until they tell.
+#[tokio::test]
+async fn a_call_that_is_given_up_is_counted_as_canceled() {
+    let options = ServerOptions { has_histograms_of_calls: true, ..ServerOptions::default() };
+    let served = Served::start_with(options).await;
+    let mut kv = served.client().await.kv();
+    served.double.be(Mood::Silent);
+    let put = kv.put(PutRequest { key: "a".into(), ..PutRequest::default() });
+    tokio::time::timeout(Duration::from_millis(50), put).await.unwrap_err();
+    let of = r#"grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary""#;
+    let lines = [
+        format!(r#"grpc_server_handled_total{{grpc_code="Canceled",{of}}} 1"#),
+        format!("grpc_server_handling_seconds_count{{{of}}} 1"),
+        format!(r#"grpc_server_handling_seconds_bucket{{{of},le="0.005"}} 0"#),
+    ];
+    let told = async {
+        loop {
+            let (_, text) = speak(&served, "GET", "/metrics", "").await;
+            if lines.iter().all(|line| text.lines().any(|told| told == line)) {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), told).await.expect("it is told");
 }

@@ -220,7 +220,9 @@ impl Shared {
 
     async fn look(self: &Arc<Shared>) -> Result<Answer, Failure> {
         let consul = &self.session.consul;
-        let (record, around) = tokio::try_join!(consul.get(&self.keys.record), self.keys.around(consul))?;
+        // What stands beside it is read behind it, so that the note is no older than the record: whoever contends relies on it.
+        let record = consul.get(&self.keys.record).await?;
+        let around = self.keys.around(consul).await?;
         if around.generation.is_none() {
             return Ok(self.refuse_generation());
         }

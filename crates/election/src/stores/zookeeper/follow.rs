@@ -15,10 +15,10 @@ use super::wire::Stat;
 use crate::stores::written::{note_of, standing, wish_for};
 use hustings_lease::store::Standing;
 use hustings_lease::{CandidateId, Note, Sight, Token};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Most entries of which the holder reads who they are.
+/// Most entries of which the holder reads who they are, and of which a candidate looks at what they hang on, beside the first.
 const READ_MAX: usize = 64;
 
 /// A candidate's place in the queue, as it was told last.
@@ -55,13 +55,28 @@ impl Place {
     /// Waits for the turn. False when the entry is gone.
     async fn wait(&mut self, shared: &Shared) -> Result<bool, Failure> {
         self.tell_names(shared);
-        while let (Some(nearest), Some(first)) = (self.ahead.last(), self.ahead.first()) {
+        // Entries that never end, by their names; and all that were looked at: what an entry hangs on does not change.
+        let (mut endless, mut known) = (BTreeSet::new(), BTreeSet::new());
+        while let Some(nearest) = self.ahead.last() {
             let there = self.connection.stat(&shared.nodes.entry(nearest));
-            let first_there = self.connection.stat(&shared.nodes.entry(first));
+            let nearby = self.ahead.len().saturating_sub(READ_MAX);
+            let looked_at = self.ahead.iter().enumerate().filter(|(place, _)| *place == 0 || *place >= nearby);
+            let unknown: Vec<_> = looked_at
+                .filter(|(_, name)| !known.contains(*name))
+                .map(|(_, name)| (name.clone(), self.connection.stat(&shared.nodes.entry(name))))
+                .collect();
             let own = self.connection.watch_children(&shared.nodes.entry(&self.own.name));
             let before = self.connection.watch_children(&shared.nodes.entry(nearest));
-            let (there, first_there) = (there.await?, first_there.await?);
-            shared.tell_of_endless([(first, first_there), (nearest, there)]);
+            let there = there.await?;
+            for (name, stat) in unknown {
+                if stat.await?.is_some_and(|stat| stat.owner == 0) {
+                    endless.insert(name.clone());
+                }
+                known.insert(name);
+            }
+            // The first of them holds up the most.
+            let place = self.ahead.iter().position(|name| endless.contains(name));
+            shared.tell_of_endless(place.map(|place| (&self.ahead[place], place == 0)));
             let Some((_, mut mine)) = own.await? else { return Ok(false) };
             // An entry has no children: its bell rings when it goes.
             if let Some((_, mut theirs)) = before.await? {

@@ -173,15 +173,24 @@ impl ZookeeperReader {
         }
         let raised_at = connection.stat(path).await?.map_or(i64::MAX, |stat| stat.modified);
         let names = in_order(connection.children(&self.nodes.directory).await?.unwrap_or_default());
+        let mut left = None;
         // From the last to the first: nobody whose turn comes is taken away after it.
         for name in names.iter().rev() {
             let entry = self.nodes.entry(name);
             if connection.stat(&entry).await?.is_some_and(|stat| stat.created < raised_at) {
                 match connection.ask(Ask::Delete { path: &entry, version: ANY }).await {
                     Ok(_) | Err(Failure::Refused(Code::NO_NODE)) => {}
+                    // A stranger's: no entry of a candidate has nodes below it.
+                    Err(Failure::Refused(Code::NOT_EMPTY)) => left = Some(entry),
                     Err(failure) => return Err(failure),
                 }
             }
+        }
+        if let Some(entry) = left {
+            let why = format!(
+                "the generation is {raised} now, but {entry} has nodes below it and stays: delete it with them"
+            );
+            return Ok(Err(why));
         }
         Ok(Ok(format!("the generation of {} is {raised} now", self.nodes.election())))
     }

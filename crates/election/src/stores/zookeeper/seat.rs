@@ -336,23 +336,18 @@ impl Shared {
         Ok(if is_first { Answer::Won(token) } else { Answer::Waiting(Some(token)) })
     }
 
-    /// Tells which of these entries before this candidate's own never ends, or that none of them stands in the way.
-    ///
-    /// The one at the head of the queue holds everybody up, the one directly before keeps this candidate from being woken.
-    pub(super) fn tell_of_endless(&self, ahead: [(&String, Option<Stat>); 2]) {
+    /// Tells of an entry before this candidate's own that never ends: nobody behind it leads, and whoever stands directly behind it is
+    /// not woken. `None`: there is none.
+    pub(super) fn tell_of_endless(&self, endless: Option<(&String, bool)>) {
+        let Some((name, is_first)) = endless else { return self.refusal.is_over() };
         let election = &self.sitter.election;
-        let is_endless = |there: &Option<Stat>| there.is_some_and(|there| there.owner == 0);
-        match ahead.iter().find(|(_, there)| is_endless(there)) {
-            Some((name, _)) => {
-                let why = format!(
-                    "{} stands before this candidate and hangs on no session, so that it never ends: delete that node, or all \
-                     entries with `hustings elect {election} --raise`",
-                    self.nodes.entry(name)
-                );
-                let _ = self.refuse(why);
-            }
-            None => self.refusal.is_over(),
-        }
+        let what = if is_first { "nobody can be elected" } else { "nobody behind it can be elected" };
+        let why = format!(
+            "{} stands before this candidate and hangs on no session, so that it never ends: delete that node, or all entries with \
+             `hustings elect {election} --raise`",
+            self.nodes.entry(name)
+        );
+        let _ = self.refusal.tell_that(election, what, why);
     }
 
     /// The predecessor left this.

@@ -23,6 +23,7 @@ impl Code {
     const NO_AUTH: Code = Code(-102);
     pub(super) const BAD_VERSION: Code = Code(-103);
     pub(super) const NODE_EXISTS: Code = Code(-110);
+    pub(super) const NOT_EMPTY: Code = Code(-111);
     pub(super) const SESSION_EXPIRED: Code = Code(-112);
     pub(super) const SESSION_MOVED: Code = Code(-118);
     const AUTH_FAILED: Code = Code(-115);
