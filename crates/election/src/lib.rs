@@ -38,6 +38,7 @@ mod office;
 mod progress;
 mod renewals;
 mod seat;
+mod shelf;
 mod stores;
 pub mod supervisor;
 pub mod will;
@@ -54,6 +55,7 @@ pub use observe::{Leader, Observer, StoreError, Wish};
 pub use office::{Election, Named, Office, OpenError};
 pub use progress::Ticker;
 pub use renewals::Renewals;
+pub use shelf::{FileShelf, FileShelfError};
 pub use will::Will;
 
 /// The example of the README compiles and holds.
