@@ -168,3 +168,30 @@ fn a_warden_says_whether_it_was_the_one_who_stopped_the_command() {
     assert!(!stopped.ended_at_deadline(), "its sidecar stopped it");
     assert!(Spoken::start(place.path(), &["sleep", "600"], Times::of(10_000_000, 9_900_000, 0)).ended_at_deadline());
 }
+
+/// Goal: the warden's kill comes at its moment, also where four processes want each of two processors. Method: twenty commands that heed no
+/// SIGTERM, one after the other; how late the warden has seen each of them end is printed, and none ends before its moment.
+#[test]
+fn a_warden_kills_at_its_moment_on_a_busy_machine() {
+    let place = tempfile::tempdir().expect("a place");
+    let mut burner = Command::new("sh");
+    burner.args(["-c", "while :; do :; done"]);
+    let burners = 4 * std::thread::available_parallelism().map_or(2, usize::from);
+    let busy: Vec<Process> =
+        (0..burners).map(|_| Process::start(&mut burner, &place.path().join("busy")).expect("it starts")).collect();
+    let mut late: Vec<Duration> = (0..20)
+        .map(|_| {
+            let times = Times::of(400_000, 200_000, 0);
+            let deaf = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"];
+            let mut warden = Spoken::start(place.path(), &deaf, times);
+            let Tell::Ended { code, at_deadline } = warden.hear() else { panic!("it says how it ended") };
+            assert!(times.until_kill().is_zero(), "it was killed before its moment");
+            assert_eq!((code, at_deadline), (128 + 9, true));
+            // The moment that has passed, by the same clock.
+            Duration::from_micros(Times::of(0, 0, 0).kill_micros - times.kill_micros)
+        })
+        .collect();
+    drop(busy);
+    late.sort();
+    println!("killed and reaped {:?} behind its moment, at most {:?}, of {}", late[10], late[19], late.len());
+}
