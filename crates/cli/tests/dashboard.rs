@@ -127,12 +127,13 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     let store = browser.ask("document.getElementById('store').textContent").await;
     assert!(store.as_str().is_some_and(|store| store.contains("Keys1") && store.contains("raft")), "{store}");
     let log = "[...document.querySelectorAll('#members-body .small')].map(log => log.textContent)";
-    browser.until("each member has a log", &format!("{log}.length === 3")).await;
+    let are_told = format!("{log}.length === 3 && {log}.every(text => /^[1-9]\\d*, [1-9]\\d*, [1-9]\\d*$/.test(text))");
+    browser.until("each member's last, committed and applied entry are told", &are_told).await;
     browser.until("a round trip is told", "document.querySelector('#ring text.detail')").await;
     browser
         .until(
-            "the leadership has a reason",
-            "document.querySelector('#leaderships li').textContent.includes('because')",
+            "the leadership has a reason, and who voted",
+            "/, because vote won \\{n\\d/.test(document.querySelector('#leaderships li').textContent)",
         )
         .await;
     assert_eq!(browser.ask(LINE).await, json!([format!("{first}, term 1")]), "one bar, from its election on");
@@ -158,7 +159,10 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     let cure = "document.querySelector('#warnings code').textContent.startsWith('systemctl status hustings')";
     browser.until("a warning names its cure", cure).await;
     browser
-        .until("the gap is told", "document.querySelector('#leaderships li').textContent.includes('nobody led for')")
+        .until(
+            "the gap is told",
+            "/nobody led for [\\d.]+ (µs|ms|s)$/.test(document.querySelector('#leaderships li').textContent)",
+        )
         .await;
     let bars = browser.ask(LINE).await;
     assert!(

@@ -15,7 +15,9 @@ const LENGTH_MAX: u64 = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum FileShelfError {
     /// Another process has the gate.
-    #[error("{path} is locked: another process keeps its gate there; give each resource a file of its own, and one process")]
+    #[error(
+        "{path} is locked: another process keeps its gate there; give each resource a file of its own, and one process"
+    )]
     InUse {
         /// Path of the file that is locked.
         path: PathBuf,
@@ -81,7 +83,9 @@ impl FileShelf {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(|source| disk(directory, "synced", source))
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .map_err(|source| disk(directory, "synced", source))
     }
 }
 

@@ -242,16 +242,17 @@ async fn a_stranger_is_a_rival_like_any_other(zookeeper: &Zookeeper) {
     says(&mut said, "leads").await;
 }
 
-/// Somebody's recipe forgot that its entries must be ephemeral; the one that stands behind such an entry is a stranger, and silent.
+/// Somebody's recipe forgot that its entries must be ephemeral; those before and behind such an entry are strangers, and silent.
 async fn an_entry_that_never_ends_is_told_and_passed_once_it_is_deleted(zookeeper: &Zookeeper) {
-    let queue = "stays = zk.create('/endless/n_', b'', sequence=True, makepath=True)\n\
+    let queue = "zk.create('/endless/n_', b'', sequence=True, ephemeral=True, makepath=True)\n\
+                 stays = zk.create('/endless/n_', b'', sequence=True)\n\
                  zk.create('/endless/n_', b'', sequence=True, ephemeral=True)\n\
                  print(stays, flush=True)\nsys.stdin.readline()\nzk.delete(stays)\n";
     let mut stranger = kazoo(zookeeper, queue).spawn().expect("python3 runs");
     let mut said = BufReader::new(stranger.stdout.take().expect("it is piped")).lines();
     let stays = in_time("the stranger's entries", said.next_line()).await.expect("it is text").expect("kazoo is there");
     let ours = campaign_behind(candidate(&url(zookeeper, "endless"), TTL, "a")).await;
-    let told = log::says(&["nobody can be elected", &stays, "hangs on no session"]).await;
+    let told = log::says(&["nobody behind it can be elected", &stays, "hangs on no session"]).await;
     assert!(told.contains("delete that node") && told.contains("hustings elect endless --raise"), "{told}");
     assert!(!ours.is_finished(), "it leads although somebody stands before it");
     let mut input = stranger.stdin.take().expect("it is piped");
