@@ -253,10 +253,11 @@ async fn a_call_that_is_given_up_is_counted_as_canceled() {
         }
     };
     let of = r#"grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary""#;
+    let begun = format!("grpc_server_started_total{{{of}}} 1");
     let story = async {
         tokio::select! {
             outcome = kv.put(PutRequest { key: "a".into(), ..PutRequest::default() }) => panic!("{outcome:?}"),
-            () = told(&format!("grpc_server_started_total{{{of}}} 1")) => {}
+            () = told(&begun) => {}
         }
         told(&format!(r#"grpc_server_handled_total{{grpc_code="Canceled",{of}}} 1"#)).await;
         told(&format!("grpc_server_handling_seconds_count{{{of}}} 1")).await;
