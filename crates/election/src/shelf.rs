@@ -31,7 +31,7 @@ pub enum FileShelfError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The disk refused.
+    /// The disk refused to read, write or sync.
     #[error("{path} cannot be {what}")]
     Disk {
         /// Path of the file.
@@ -112,7 +112,7 @@ impl Shelf for FileShelf {
     }
 }
 
-/// `PATH.END`.
+/// The file beside this one whose name has `.END` behind it.
 fn beside(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");

@@ -25,7 +25,7 @@ fn on_processor(pid: u32) -> u64 {
 pub(crate) struct AtRest {
     /// Share of one core, in percent.
     pub(crate) core_percent: f64,
-    /// Resident memory, MiB.
+    /// Memory that is resident, MiB: pages of the program among it.
     pub(crate) resident_mib: f64,
 }
 
