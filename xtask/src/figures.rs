@@ -58,7 +58,7 @@ struct Page {
     words: &'static [&'static str],
 }
 
-/// Pages whose figures tests print while they see that they may be printed, and those that have a command of their own.
+/// Pages whose figures are printed by tests, or by a chore of their own.
 const PAGES: [Page; 4] = [
     Page {
         name: "why",

@@ -31,14 +31,14 @@ fn built(version: &str) -> Result<PathBuf, String> {
     }
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     // The proxy has the server of some versions and not their etcdctl.
-    if let Err(error) = build(&folder, version, &["server", "etcdctl"]) {
+    if let Err(error) = build(&folder, version, &["etcdctl", "server"]) {
         eprintln!("{error}\nwithout etcdctl:");
         build(&folder, version, &["server"])?;
     }
     Ok(folder)
 }
 
-/// Builds these programs of etcd's repository; the server is called `etcd`.
+/// Builds these programs of etcd's repository; the server is called `etcd`, and stands last, so that all are there where it is.
 fn build(folder: &Path, version: &str, programs: &[&str]) -> Result<(), String> {
     let required = programs.iter().map(|program| format!("\tgo.etcd.io/etcd/{program}/v3 v{version}\n"));
     let required: String = required.collect();

@@ -70,23 +70,6 @@ impl FileShelf {
             Err(TryLockError::Error(source)) => Err(disk(&locked, "locked", source)),
         }
     }
-
-    fn write(&self, token: Token) -> Result<(), FileShelfError> {
-        let new = beside(&self.path, "new");
-        let written = File::create(&new).and_then(|mut file| {
-            file.write_all(format!("{token}\n").as_bytes())?;
-            file.sync_data()
-        });
-        written.map_err(|source| disk(&new, "written", source))?;
-        std::fs::rename(&new, &self.path).map_err(|source| disk(&self.path, "replaced", source))?;
-        let directory = match self.path.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        File::open(directory)
-            .and_then(|directory| directory.sync_all())
-            .map_err(|source| disk(directory, "synced", source))
-    }
 }
 
 impl Shelf for FileShelf {
@@ -108,7 +91,20 @@ impl Shelf for FileShelf {
     }
 
     fn keep(&mut self, token: Token) -> Result<(), FileShelfError> {
-        self.write(token)
+        let new = beside(&self.path, "new");
+        let written = File::create(&new).and_then(|mut file| {
+            file.write_all(format!("{token}\n").as_bytes())?;
+            file.sync_data()
+        });
+        written.map_err(|source| disk(&new, "written", source))?;
+        std::fs::rename(&new, &self.path).map_err(|source| disk(&self.path, "replaced", source))?;
+        let directory = match self.path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        File::open(directory)
+            .and_then(|directory| directory.sync_all())
+            .map_err(|source| disk(directory, "synced", source))
     }
 }
 

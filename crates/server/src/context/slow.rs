@@ -44,10 +44,10 @@ impl SlowCalls {
     fn others_if_due(&self, now: Duration) -> Option<u64> {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let next = self.next_millis.load(Ordering::Relaxed);
+        let then = now.saturating_add(PAUSE_MILLIS);
         // Of several at once one writes the line.
-        let change = (next, now.saturating_add(PAUSE_MILLIS));
-        let is_mine = now >= next
-            && self.next_millis.compare_exchange(change.0, change.1, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let is_mine =
+            now >= next && self.next_millis.compare_exchange(next, then, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if !is_mine {
             self.untold.fetch_add(1, Ordering::Relaxed);
         }

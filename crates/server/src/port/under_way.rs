@@ -33,9 +33,9 @@ impl<B: Backend> UnderWay<B> {
         self.call.is_some_and(|call| call.kind() == "bidi_stream")
     }
 
-    /// Counts the body of its request as it comes.
+    /// Counts the body of its request as it comes; the time of a call with many requests begins with its head.
     pub(crate) fn counts<T>(&self, body: T) -> Tally<T> {
-        let since = self.call.map(|call| (call.begun(), self.arrived.clone()));
+        let since = self.call.filter(|call| call.kind() == "unary").map(|call| (call.begun(), self.arrived.clone()));
         Tally::received(body, self.context.metrics.clone(), since)
     }
 

@@ -58,18 +58,19 @@ impl Place {
         // Entries that never end, by their names; and all that were looked at: what an entry hangs on does not change.
         let (mut endless, mut known) = (BTreeSet::new(), BTreeSet::new());
         while let Some(nearest) = self.ahead.last() {
-            let there = self.connection.stat(&shared.nodes.entry(nearest));
             let nearby = self.ahead.len().saturating_sub(READ_MAX);
             let looked_at = self.ahead.iter().enumerate().filter(|(place, _)| *place == 0 || *place >= nearby);
-            let unknown: Vec<_> = looked_at
-                .filter(|(_, name)| !known.contains(*name))
+            let asked: Vec<_> = looked_at
+                .filter(|(_, name)| *name == nearest || !known.contains(*name))
                 .map(|(_, name)| (name.clone(), self.connection.stat(&shared.nodes.entry(name))))
                 .collect();
             let own = self.connection.watch_children(&shared.nodes.entry(&self.own.name));
             let before = self.connection.watch_children(&shared.nodes.entry(nearest));
-            let there = there.await?;
-            for (name, stat) in unknown {
-                if stat.await?.is_some_and(|stat| stat.owner == 0) {
+            // The nearest is the last of them.
+            let mut there = None;
+            for (name, stat) in asked {
+                there = stat.await?;
+                if there.is_some_and(|there| there.owner == 0) {
                     endless.insert(name.clone());
                 }
                 known.insert(name);
