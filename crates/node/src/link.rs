@@ -11,19 +11,21 @@
 //! end is identified before, at the [`crate::door`]. A link that breaks is announced the moment the kernel says so, and beside each
 //! link stands a [`crate::lifeline`], whose end is heard in a fraction of a millisecond.
 
+mod dialling;
 mod ends;
+mod outbox;
 
-use crate::counters::{Counters, PeerCounters};
+use crate::counters::Counters;
 use crate::discovery::discover;
-use crate::door::{Answered, Caller, Door};
-use crate::frame::{Greeting, Hello, LinkError, MAGIC, Refusal, put_frame, take_frame};
+use crate::door::{Caller, Door};
+use crate::frame::{Greeting, Hello, LinkError, MAGIC, Refusal, take_frame};
 use crate::gatekeeper::{Answer, Gatekeeper};
 use crate::handshake::say;
 use crate::lifeline::{Expected, Holder, Outlived};
-use crate::peer_stream::{PeerStream, Reading, Writing};
+use crate::peer_stream::{PeerStream, Reading};
 use crate::reach::Reach;
 use crate::timers::boot_micros;
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use hustings_core::replica::ReplicaMessage;
 use hustings_core::{NodeId, Wire};
 use std::cell::{Cell, RefCell};
@@ -32,33 +34,17 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep};
 
-/// Time in which a node is told that it is refused.
-const REFUSAL_MAX: Duration = Duration::from_secs(1);
+pub(crate) use outbox::Outbox;
 
-/// The pause after a failed dial grows from the first to the second.
-const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
-/// A node with the larger id dials only when it has waited this long to be dialled.
-const LONELY_AFTER: Duration = Duration::from_secs(1);
-/// But so soon when it has just started: a peer that ran before pauses between its dials, up to a quarter of a second, and until
-/// the two hear each other the next crash may find no majority. Not at once: where all start together, dials would cross.
-const LONELY_AT_FIRST: Duration = Duration::from_millis(20);
-/// Time for which, when both ends dial at once, the dial of the smaller id counts, if it comes to anything, and the other is
-/// dropped. Else each end would take the connection that came last to it, not the same one at both, and both would break.
-const CROSSED_WITHIN: Duration = Duration::from_secs(2);
 /// Pause between two looks of a dial that waits for another one.
 const CROSSED_PAUSE: Duration = Duration::from_millis(5);
-/// Bytes that may wait for a slow peer; beyond, its link is cut and it starts over, so that memory is bounded.
-const OUTBOX_BYTES_MAX: usize = 128 << 20;
 /// A read buffer's size, and how little of it may be left before the next is taken.
 const READ_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 4 << 10;
-/// Outbox memory that is kept for the next messages once all is sent.
-const OUTBOX_KEPT_MAX: usize = 4 << 20;
 /// Longest time that sent bytes may stay unacknowledged before the kernel gives a link up: else a peer whose machine vanished
 /// would keep its dead link for a quarter of an hour, and its new one out.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
@@ -79,128 +65,6 @@ pub(crate) enum Arrival<M> {
     RolledBack { why: String },
     /// A peer says that the cluster knows this node with another directory.
     AnotherDirectory { why: String },
-}
-
-/// Bytes on their way to a peer.
-pub(crate) struct Outbox {
-    buffer: RefCell<BytesMut>,
-    writing: Writing,
-    counters: Arc<Counters>,
-    of_peer: Arc<PeerCounters>,
-    /// The writer task has something to do: bytes that did not leave at once, or the end.
-    needs_writer: Notify,
-    is_closed: Cell<bool>,
-    is_ending: Cell<bool>,
-}
-
-/// The part of an outbox's bytes that was written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Flushed {
-    All,
-    /// The peer reads slowly: the rest waits until the socket takes more.
-    Some,
-}
-
-impl Outbox {
-    fn new(writing: Writing, counters: Arc<Counters>, peer: NodeId) -> Rc<Outbox> {
-        let of_peer = counters.of_peer(peer);
-        Rc::new(Outbox {
-            buffer: RefCell::new(BytesMut::new()),
-            writing,
-            counters,
-            of_peer,
-            needs_writer: Notify::new(),
-            is_closed: Cell::new(false),
-            is_ending: Cell::new(false),
-        })
-    }
-
-    /// The peer answered a question of the link; the round trip took this many microseconds.
-    pub(crate) fn on_round_trip(&self, micros: u64) {
-        self.of_peer.on_round_trip(micros);
-    }
-
-    /// Queues a message until [`Outbox::flush`]; a peer that cannot keep up loses its link.
-    pub(crate) fn put<M: Wire>(&self, message: &ReplicaMessage<M>) {
-        if self.is_closed.get() {
-            return;
-        }
-        let mut buffer = self.buffer.borrow_mut();
-        put_frame(&mut buffer, |out| message.encode(out));
-        if buffer.len() > OUTBOX_BYTES_MAX {
-            drop(buffer);
-            self.close();
-        }
-    }
-
-    /// Sends what is queued as far as the peer takes it now, and leaves the rest to the writer task.
-    pub(crate) fn flush(&self) {
-        // The writer task meets the same error and tells it.
-        if !matches!(self.try_write(), Ok(Flushed::All)) {
-            self.needs_writer.notify_one();
-        }
-    }
-
-    fn try_write(&self) -> io::Result<Flushed> {
-        if self.counters.cut.is_cut() {
-            return Ok(Flushed::Some);
-        }
-        let mut buffer = self.buffer.borrow_mut();
-        while !buffer.is_empty() {
-            let written = match self.writing.try_write(&buffer) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => written,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Some),
-                Err(error) => return Err(error),
-            };
-            Counters::add(&self.counters.peer_bytes_sent, written as u64);
-            Counters::add(&self.of_peer.bytes_sent, written as u64);
-            match written == buffer.len() {
-                true if buffer.capacity() > OUTBOX_KEPT_MAX => *buffer = BytesMut::new(),
-                true => buffer.clear(),
-                false => buffer.advance(written),
-            }
-        }
-        match self.writing.try_flush() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Flushed::Some),
-            flushed => flushed.map(|()| Flushed::All),
-        }
-    }
-
-    /// Ends the link once what is queued in this turn has left: the last word to a peer that was removed.
-    pub(crate) fn end(&self) {
-        self.is_ending.set(true);
-        self.needs_writer.notify_one();
-    }
-
-    /// Ends the link and drops what was not sent.
-    pub(crate) fn close(&self) {
-        self.is_closed.set(true);
-        self.buffer.borrow_mut().clear();
-        self.needs_writer.notify_one();
-    }
-
-    /// Writes what the loop could not until the link ends.
-    async fn write(&self) -> Result<(), LinkError> {
-        loop {
-            if self.is_closed.get() {
-                return Err(LinkError::Closed);
-            }
-            match self.try_write()? {
-                Flushed::All if self.is_ending.get() => return Err(LinkError::Closed),
-                Flushed::All => self.needs_writer.notified().await,
-                Flushed::Some if self.counters.cut.is_cut() => tokio::select! {
-                    () = self.counters.cut.healed() => {}
-                    () = self.needs_writer.notified() => {}
-                },
-                // A link that is closed meanwhile ends at once, not when its peer reads on.
-                Flushed::Some => tokio::select! {
-                    ready = self.writing.writable() => ready?,
-                    () = self.needs_writer.notified() => {}
-                },
-            }
-        }
-    }
 }
 
 /// All peer links of a node.
@@ -248,7 +112,7 @@ impl<M: Wire + 'static> Links<M> {
         })
     }
 
-    /// Hears who has said hello at the door, until the loop ends.
+    /// Receives the callers that have said hello at the door, until the loop ends.
     pub(crate) fn receive(self: &Rc<Self>, mut callers: mpsc::Receiver<Caller>) {
         let links = self.clone();
         spawn_local(async move {
@@ -337,12 +201,6 @@ impl<M: Wire + 'static> Links<M> {
         }
     }
 
-    /// Whether this node dials the peer that dials it, or has just done so.
-    fn crosses(&self, peer: NodeId) -> bool {
-        let since = self.dialled_at.borrow().get(&peer).map(Instant::elapsed);
-        is_crossed(self.gatekeeper.borrow().me, peer, since)
-    }
-
     /// Whether a refused greeting tells of the member that it names: while that one is connected, it is somebody else's.
     fn is_of_a_stranded_member(&self, hello: &Hello) -> bool {
         let gatekeeper = self.gatekeeper.borrow();
@@ -388,107 +246,8 @@ impl<M: Wire + 'static> Links<M> {
         }
     }
 
-    async fn dial(self: Rc<Self>, peer: NodeId) {
-        let mut last_refusal = String::new();
-        let of_peer = self.counters.of_peer(peer);
-        let is_larger = self.gatekeeper.borrow().me > peer;
-        let first_pause = if is_larger { LONELY_AFTER } else { DIAL_PAUSE.0 };
-        let mut pause = first_pause;
-        if is_larger {
-            sleep(LONELY_AT_FIRST).await;
-        }
-        loop {
-            while self.is_connected(peer) {
-                sleep(LONELY_AFTER).await;
-            }
-            if !self.gatekeeper.borrow().knows(peer) {
-                return;
-            }
-            // No borrow of the gatekeeper may outlive a statement: the next await lets other links at it.
-            let urls = self.gatekeeper.borrow().addresses_of(peer);
-            for url in urls {
-                self.dialled_at.borrow_mut().insert(peer, Instant::now());
-                let dialled = self.clone().dial_once(peer, &url).await;
-                self.dialled_at.borrow_mut().remove(&peer);
-                if let Err(error) = &dialled
-                    && !self.is_connected(peer)
-                {
-                    of_peer.reach.set(match error {
-                        LinkError::Refused(refusal) => Reach::RefusesThis(refusal.why.clone()),
-                        LinkError::Unwelcome(refusal) => Reach::IsRefused(refusal.why.clone()),
-                        error => Reach::Away(format!("{url}: {error}")),
-                    });
-                }
-                match dialled {
-                    Ok(()) => pause = first_pause,
-                    Err(LinkError::Refused(refusal)) if refusal.why != last_refusal => {
-                        tracing::error!(peer = self.gatekeeper.borrow().name_of(peer), "{refusal}");
-                        if refusal.is_removed {
-                            // The loop decides what to do about it.
-                            let _ = self.arrivals.send(Arrival::Removed { why: refusal.why.clone() }).await;
-                        }
-                        if refusal.is_rolled_back {
-                            let _ = self.arrivals.send(Arrival::RolledBack { why: refusal.why.clone() }).await;
-                        }
-                        // Without a secret anybody could answer so.
-                        if refusal.is_of_another_directory && self.door.secret.is_some() {
-                            let _ = self.arrivals.send(Arrival::AnotherDirectory { why: refusal.why.clone() }).await;
-                        }
-                        last_refusal = refusal.why;
-                    }
-                    Err(LinkError::Unwelcome(refusal)) if refusal.why != last_refusal => {
-                        tracing::error!(peer = self.gatekeeper.borrow().name_of(peer), "{refusal}");
-                        last_refusal = refusal.why;
-                    }
-                    Err(error) => {
-                        Counters::add(&of_peer.send_failures, 1);
-                        tracing::debug!(peer = self.gatekeeper.borrow().name_of(peer), %url, "no link: {error}");
-                    }
-                }
-            }
-            sleep(pause).await;
-            pause = if is_larger { LONELY_AFTER } else { (pause * 2).min(DIAL_PAUSE.1) };
-        }
-    }
-
     fn is_connected(&self, peer: NodeId) -> bool {
         self.gatekeeper.borrow().is_connected(peer)
-    }
-
-    async fn dial_once(self: Rc<Self>, peer: NodeId, url: &str) -> Result<(), LinkError> {
-        let expected = self.door.lifelines.expect();
-        let hello = Hello { lifeline: expected.token(), ..self.gatekeeper.borrow().hello_to(peer) };
-        let Answered { stream, buffer, greeting, shown } = self.door.dial(url.to_owned(), hello).await?;
-        let mut stream = stream.unpack()?;
-        match greeting {
-            Greeting::Hello(hello) if hello.from == peer => {
-                if self.is_connected(peer) && self.gatekeeper.borrow().me > peer {
-                    // The peer's own dial came first.
-                    return Ok(());
-                }
-                let admission = self.gatekeeper.borrow().admit(&hello, shown.as_ref());
-                if let Answer::Occupied(_) = admission {
-                    self.probe(peer);
-                }
-                match admission.refusal() {
-                    Some(refusal) => {
-                        // It took this node for a peer, and is told why it is not taken for one. It need not hear it.
-                        let _ = tokio::time::timeout(REFUSAL_MAX, tell_and_hear_out(&mut stream, &refusal)).await;
-                        Err(LinkError::Unwelcome(refusal))
-                    }
-                    None => {
-                        self.dialled_at.borrow_mut().insert(peer, Instant::now());
-                        self.run(stream, buffer, hello, expected).await
-                    }
-                }
-            }
-            Greeting::Hello(hello) => {
-                let name_of = |id| self.gatekeeper.borrow().name_of(id);
-                Err(LinkError::Stranger(format!("{} answered in place of {}", name_of(hello.from), name_of(peer))))
-            }
-            Greeting::Refusal(refusal) => Err(LinkError::Refused(refusal)),
-            _ => Err(LinkError::Stranger("it did not answer a greeting with one".into())),
-        }
     }
 
     /// A link in both directions until either breaks.
@@ -572,36 +331,5 @@ impl<M: Wire + 'static> Links<M> {
             Counters::add(&self.counters.peer_bytes_received, read as u64);
             Counters::add(&of_peer.bytes_received, read as u64);
         }
-    }
-}
-
-/// Tells why a node is refused, and reads what it says until it hangs up: a connection that is dropped with unread bytes loses the words.
-async fn tell_and_hear_out(stream: &mut PeerStream, refusal: &Refusal) -> Result<(), LinkError> {
-    say(stream, &Greeting::Refusal(refusal.clone())).await?;
-    stream.shutdown().await?;
-    let mut unread = BytesMut::new();
-    while stream.read_buf(&mut unread).await? > 0 {
-        unread.clear();
-    }
-    Ok(())
-}
-
-/// Whether `peer` dials while this node, which has the smaller id, dials it or has just done so.
-fn is_crossed(me: NodeId, peer: NodeId, dialled_since: Option<Duration>) -> bool {
-    me < peer && dialled_since.is_some_and(|since| since < CROSSED_WITHIN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_two_dials_that_cross_the_smaller_id_s_counts_for_a_while() {
-        let (small, large) = (NodeId(1), NodeId(2));
-        let (young, old) = (Some(CROSSED_WITHIN / 2), Some(CROSSED_WITHIN));
-        assert!(is_crossed(small, large, young));
-        assert!(!is_crossed(large, small, young), "the larger one takes what it is offered");
-        assert!(!is_crossed(small, large, old), "its own dial hangs, or its link is dead and only the other end knows");
-        assert!(!is_crossed(small, large, None));
     }
 }
