@@ -3,11 +3,9 @@
 //! Steps are written as in etcd/raft's confchange suites: `v1` makes n1 a voter, `l1` a learner, `r1` removes it, `u1`
 //! describes it anew. Sources: Raft §6, dissertation §4.3; rules RM-4, RM-6, RM-9.
 
-mod support;
-
 use hustings_core::{Change, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Passage, Wire};
+use hustings_stage::arbitrary::{membership, steps, steps_text};
 use proptest::prelude::*;
-use support::{membership, steps, steps_text};
 
 fn voters(ids: &[u64]) -> Membership {
     Membership::of_voters(ids.iter().copied().map(NodeId))

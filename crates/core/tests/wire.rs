@@ -1,9 +1,7 @@
 //! Every decoder of shared words: arbitrary bytes never panic, arbitrary values come back, absurd fields are refused.
 //!
-//! What decodes may be encoded and decoded again without a difference, also when it came from a byte that flipped: a node
+//! A value that was decoded may be encoded and decoded again without a difference, also when it came from a byte that flipped: a node
 //! that writes down what it heard must not write down something else.
-
-mod support;
 
 use bytes::Bytes;
 use hustings_core::replica::ReplicaMessage;
@@ -12,11 +10,12 @@ use hustings_core::replica::message::{ForwardedRequest, Position};
 use hustings_core::{
     EntryKind, Membership, MembershipChange, MembershipRefusal, NodeId, Record, Refusal, SnapshotReference, Wire,
 };
+use hustings_stage::arbitrary::{change, lsn, membership, payload, record, reference};
 use hustings_stage::golden;
+use hustings_stage::wire::{nested, number};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fmt::Debug;
-use support::{change, lsn, membership, nested, number, payload, record, reference};
 
 /// Replica messages around a protocol whose messages are memberships: any `Wire` will do.
 type Message = ReplicaMessage<Membership>;

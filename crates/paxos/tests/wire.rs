@@ -1,18 +1,15 @@
 //! TRex' messages on the wire: arbitrary bytes never panic, messages come back, absurd fields are refused.
 
-#[path = "../../core/tests/support/mod.rs"]
-mod words;
-
 use bytes::Bytes;
 use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{Entry, Lsn, Priority, Term, Wire};
 use hustings_paxos::Message;
 use hustings_paxos::message::{Heartbeat, Says};
+use hustings_stage::arbitrary::{counted, entry, reference};
 use hustings_stage::golden;
-use hustings_stage::wire as suite;
+use hustings_stage::wire::{self as suite, nested, number};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use words::{counted, entry, nested, number, reference};
 
 fn term() -> impl Strategy<Value = Term> {
     counted().prop_map(Term)

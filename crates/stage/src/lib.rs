@@ -5,8 +5,11 @@
 //! all protocols; the parts that are a protocol's own (the timers that make an election, the records that must be
 //! durable before a message leaves) are in its [`Direction`], in its `tests/support`.
 //!
+//! Beside it, for property tests of what protocols say: [`mod@arbitrary`] values, and [`wire`]'s properties of every message.
+//!
 //! Deliberately absent: time, chance and faults of the network other than cuts; those are the world's.
 
+pub mod arbitrary;
 pub mod crashes;
 pub mod golden;
 pub mod wire;

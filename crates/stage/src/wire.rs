@@ -65,3 +65,26 @@ pub fn refused<M: Wire + Debug>(fields: &[Vec<u8>], why: &str) {
     let error = M::decode(Bytes::from(fields.concat())).expect_err(why).to_string();
     assert!(error.contains(why), "`{error}` does not say `{why}`");
 }
+
+/// A protobuf field that holds a number.
+pub fn number(field: u64, value: u64) -> Vec<u8> {
+    [varint(field << 3), varint(value)].concat()
+}
+
+/// A protobuf field that holds bytes: a string, a message or packed numbers.
+pub fn nested(field: u64, bytes: &[u8]) -> Vec<u8> {
+    [varint(field << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+}
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    loop {
+        let seven = (value & 0x7f) as u8;
+        value >>= 7;
+        if value == 0 {
+            bytes.push(seven);
+            return bytes;
+        }
+        bytes.push(seven | 0x80);
+    }
+}

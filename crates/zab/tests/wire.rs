@@ -1,16 +1,13 @@
 //! ZAB's messages on the wire: arbitrary bytes never panic, messages come back, absurd fields are refused.
 
-#[path = "../../core/tests/support/mod.rs"]
-mod words;
-
 use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{Entry, Lsn, NodeId, Priority, Term, Wire};
+use hustings_stage::arbitrary::{counted, entry, lsn, reference};
 use hustings_stage::golden;
-use hustings_stage::wire as suite;
+use hustings_stage::wire::{self as suite, nested, number};
 use hustings_zab::{Message, Notification, ServerState, Standing, Vote};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use words::{counted, entry, lsn, nested, number, reference};
 
 fn priority() -> impl Strategy<Value = Priority> {
     prop::sample::select(vec![Priority::Never, Priority::Normal, Priority::Preferred])

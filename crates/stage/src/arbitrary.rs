@@ -1,6 +1,6 @@
-//! Arbitrary values of the shared words, for property tests.
-
-#![allow(dead_code, reason = "each test file uses its own part of the support")]
+//! Arbitrary values of the words that all protocols share, for property tests: strategies of proptest.
+//!
+//! Read next: [`crate::wire`], the properties that hold for every message made of them.
 
 use bytes::Bytes;
 use hustings_core::wire::NUMBER_MAX;
@@ -13,7 +13,10 @@ use proptest::prelude::*;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-/// Steps from their text: `v1 l2 r3 u4`.
+/// Steps from their text: `v1 l2 r3 u4` adds a voter and a learner, removes a member and describes one.
+///
+/// # Panics
+/// When a word is no step.
 pub fn steps(text: &str) -> Vec<Change> {
     let step = |word: &str| {
         let (kind, number) = word.split_at(1);
@@ -29,6 +32,7 @@ pub fn steps(text: &str) -> Vec<Change> {
     text.split_whitespace().map(step).collect()
 }
 
+/// Texts of so many steps about the nodes with these ids, as [`steps`] reads them.
 pub fn steps_text(ids: RangeInclusive<u64>, count: Range<usize>) -> impl Strategy<Value = String> {
     let word = (prop::sample::select(vec!["v", "l", "r", "u"]), ids).prop_map(|(kind, id)| format!("{kind}{id}"));
     vec(word, count).prop_map(|words| words.join(" "))
@@ -56,6 +60,7 @@ pub fn membership() -> impl Strategy<Value = Membership> {
     )
 }
 
+/// Any description of a member.
 pub fn member() -> impl Strategy<Value = Member> {
     let urls = || vec("[a-z0-9:/.]{0,20}", 0..3);
     (".{0,12}", urls(), urls(), any::<Option<u64>>(), any::<[bool; 2]>()).prop_map(
@@ -70,6 +75,7 @@ pub fn member() -> impl Strategy<Value = Member> {
     )
 }
 
+/// Any change of membership, also one that is refused.
 pub fn change() -> impl Strategy<Value = MembershipChange> {
     let id = || (1..=u64::from(u32::MAX)).prop_map(NodeId);
     let step = prop_oneof![
@@ -87,18 +93,22 @@ pub fn counted() -> impl Strategy<Value = u64> {
     prop_oneof![0..=NUMBER_MAX, 0..=9_u64, Just(NUMBER_MAX)]
 }
 
+/// Any place in the history.
 pub fn lsn() -> impl Strategy<Value = Lsn> {
     (any::<u64>(), counted()).prop_map(|(term, index)| Lsn::new(term, index))
 }
 
+/// Payloads of fewer than 40 bytes.
 pub fn payload() -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..40).prop_map(Bytes::from)
 }
 
+/// Any reading of the replicated clock.
 pub fn stamp() -> impl Strategy<Value = Stamp> {
     (any::<u64>(), any::<u64>()).prop_map(|(term, micros)| Stamp { term: Term(term), micros })
 }
 
+/// Any entry of the log.
 pub fn entry() -> impl Strategy<Value = Entry> {
     let kinds = vec![EntryKind::Blank, EntryKind::Command, EntryKind::Membership, EntryKind::Protocol];
     let origin = (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(node, incarnation, sequence)| Origin {
@@ -117,6 +127,7 @@ pub fn entry() -> impl Strategy<Value = Entry> {
     )
 }
 
+/// Any reference to a snapshot.
 pub fn reference() -> impl Strategy<Value = SnapshotReference> {
     (lsn(), membership(), counted(), any::<u32>()).prop_map(|(lsn, membership, bytes, digest)| SnapshotReference {
         lsn,
@@ -126,6 +137,7 @@ pub fn reference() -> impl Strategy<Value = SnapshotReference> {
     })
 }
 
+/// Any record of a disk.
 pub fn record() -> impl Strategy<Value = Record> {
     let promise = (any::<u64>(), any::<Option<u64>>());
     prop_oneof![
@@ -136,29 +148,4 @@ pub fn record() -> impl Strategy<Value = Record> {
         reference().prop_map(Record::Snapshot),
         lsn().prop_map(Record::Committed),
     ]
-}
-
-// --- Bytes by hand, for what no encoder would write. -------------------------------------------------------------
-
-/// A protobuf field that holds a number.
-pub fn number(field: u64, value: u64) -> Vec<u8> {
-    [varint(field << 3), varint(value)].concat()
-}
-
-/// A protobuf field that holds bytes: a string, a message or packed numbers.
-pub fn nested(field: u64, bytes: &[u8]) -> Vec<u8> {
-    [varint(field << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
-}
-
-fn varint(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    loop {
-        let seven = (value & 0x7f) as u8;
-        value >>= 7;
-        if value == 0 {
-            bytes.push(seven);
-            return bytes;
-        }
-        bytes.push(seven | 0x80);
-    }
 }
