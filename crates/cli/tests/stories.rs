@@ -18,13 +18,6 @@ mod metrics_of_etcd;
 mod mixed;
 mod odd_keys;
 mod plain_text;
-#[path = "../../server/tests/stories/probe_cases.rs"]
-#[allow(dead_code, reason = "the servers' own stories take more of it")]
-mod probe_cases;
-#[path = "../../server/tests/stories/probe_post.rs"]
-mod probe_post;
-#[path = "../../server/tests/stories/probe_wire.rs"]
-mod probe_wire;
 mod proving_ground;
 mod refusals;
 mod resume;

@@ -7,9 +7,6 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
-use crate::probe_cases::{CALLERS, Case, LEASES, PERMISSIONS, Proof, Who, cases};
-use crate::probe_post::post;
-use crate::probe_wire::call;
 use crate::support::{etcd, hustings, program, run};
 use crate::town::Town;
 use bytes::Bytes;
@@ -19,6 +16,7 @@ use hustings_api::authpb;
 use hustings_api::client::{Options, tls};
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
+use hustings_testbed::probes::{CALLERS, Caller, Case, LEASES, PERMISSIONS, Permission, Proof, call, cases, post};
 use hustings_testbed::{Cluster, Program, wait_for};
 use hustings_tls::made::{Authority, Subject};
 use hustings_tls::{Identity, Pair, Trust};
@@ -159,7 +157,7 @@ impl Guarded {
 fn case(method: &'static str, message: &impl prost::Message) -> Case {
     let bytes = message.encode_to_vec().into();
     let (label, json) = (String::new(), String::new());
-    Case { method, path: "", label, bytes, json, want: crate::probe_cases::Want::Root, is_fatal: false }
+    Case { method, path: "", label, bytes, json, want: Permission::Root, is_fatal: false }
 }
 
 /// Whether the etcd at hand is one in which the holes of 3.5.1 but one are closed: 3.5.28 or a later one.
@@ -174,7 +172,7 @@ fn is_mended() -> bool {
 }
 
 /// The publication of a hole of the etcd at hand, for a call that it lets through; `None` for the others.
-fn hole(who: &Who, case: &Case) -> Option<&'static str> {
+fn hole(who: &Caller, case: &Case) -> Option<&'static str> {
     const OPEN_ENDED: &str = "GHSA-xg4h-6gfc-h4m8: open-ended watches";
     let label = &case.label;
     match case.method.rsplit_once('/').expect("a path").1 {
@@ -193,7 +191,7 @@ fn hole(who: &Who, case: &Case) -> Option<&'static str> {
 }
 
 /// Asked of etcd 3.5.1, these would change what all others find.
-fn spares_etcd(who: &Who, case: &Case) -> bool {
+fn spares_etcd(who: &Caller, case: &Case) -> bool {
     case.is_fatal && hole(who, case).is_some()
 }
 
@@ -220,7 +218,7 @@ fn is_of_permissions((code, text): &(i32, String)) -> bool {
         || text.contains("revision of auth store")
 }
 
-/// What a comparison saw.
+/// The results of a comparison.
 #[derive(Default)]
 struct Seen {
     probes: usize,
@@ -236,7 +234,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn take(&mut self, who: &Who, case: &Case, here: (i32, String), there: (i32, String)) {
+    fn take(&mut self, who: &Caller, case: &Case, here: (i32, String), there: (i32, String)) {
         self.probes += 1;
         match (is_of_permissions(&here), is_of_permissions(&there)) {
             _ if here == there => self.same += 1,
@@ -284,7 +282,7 @@ fn is_asked(case: &Case, door: Door) -> bool {
 }
 
 /// All calls of these callers, at both. A caller by certificate comes from this town.
-async fn compared(ours: &Guarded, etcd: &Guarded, callers: &[Who], door: Door, town: Option<&Town>) -> Seen {
+async fn compared(ours: &Guarded, etcd: &Guarded, callers: &[Caller], door: Door, town: Option<&Town>) -> Seen {
     let mut seen = Seen::default();
     let http: HttpClient<HttpConnector, _> = HttpClient::builder(TokioExecutor::new()).build_http();
     let https = match (door, town) {
@@ -328,7 +326,7 @@ async fn compared(ours: &Guarded, etcd: &Guarded, callers: &[Who], door: Door, t
     seen
 }
 
-fn with_tokens() -> Vec<Who> {
+fn with_tokens() -> Vec<Caller> {
     CALLERS.into_iter().filter(|who| who.proof != Proof::Certificate).collect()
 }
 
@@ -353,7 +351,7 @@ async fn whom_etcd_takes_by_a_certificate_is_taken_and_refused_alike() {
     let town = Town::found();
     let ours = Guarded::start_in_tls(program(), &town, true).await;
     let etcd = Guarded::start_in_tls(etcd(), &town, true).await;
-    let callers: Vec<Who> = CALLERS.into_iter().filter(|who| who.proof == Proof::Certificate).collect();
+    let callers: Vec<Caller> = CALLERS.into_iter().filter(|who| who.proof == Proof::Certificate).collect();
     let seen = compared(&ours, &etcd, &callers, Door::Certificate, Some(&town)).await;
     seen.assert_alike(Door::Certificate, 1_500);
 }

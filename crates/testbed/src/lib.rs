@@ -20,6 +20,8 @@ mod postgres;
 mod process;
 mod zookeeper;
 
+pub mod probes;
+
 pub use cable::Cable;
 pub use consul::Consul;
 pub use fake_kube::{FakeKube, Faults};

@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hustings_testbed::probes::cases;
 use serde_json::Value;
-
-use crate::probe_cases::cases;
 
 /// Fields by whose value nobody gets at what is another's: numbers of revisions and of watchers on the caller's own stream, and
 /// a hash that the server passes over.
@@ -122,7 +121,11 @@ fn every_field_that_names_something_is_tried() {
             }
         }
     }
-    assert!(untried.is_empty(), "no probe sets these fields: try them in probe_cases.rs\n{}", untried.join("\n"));
+    assert!(
+        untried.is_empty(),
+        "no probe sets these fields: try them in hustings_testbed::probes\n{}",
+        untried.join("\n")
+    );
     let stale: Vec<&&str> = NAME_NOTHING.iter().filter(|field| !nameless.contains(**field)).collect();
     assert!(stale.is_empty(), "no request has these fields any more, or the probes set them: {stale:?}");
 }

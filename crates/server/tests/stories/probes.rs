@@ -12,15 +12,13 @@ use hustings_core::ApplyVersion;
 use hustings_kv as kv;
 use hustings_kv::{Accounts, AccountsChange, AuthEnable, Command};
 use hustings_server::{CommonName, ServerOptions};
+use hustings_testbed::probes::{CALLERS, Caller, LEASES, PERMISSIONS, Proof, call, cases, post};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::probe_cases::{CALLERS, LEASES, PERMISSIONS, Proof, Who, cases};
 use crate::probe_fields::Declared;
-use crate::probe_post::post;
-use crate::probe_wire::call;
 use crate::support::Served;
 
 /// The name in the certificate that a connection from here shows: in these tests, an address is one.
@@ -35,7 +33,7 @@ fn name_of(peer: SocketAddr) -> Option<CommonName> {
     Some(CommonName(name.to_owned()))
 }
 
-fn address_of(who: &Who) -> IpAddr {
+fn address_of(who: &Caller) -> IpAddr {
     match (who.proof, who.user) {
         (Proof::Certificate, "root") => [127, 0, 0, 7].into(),
         (Proof::Certificate, "reader") => [127, 0, 0, 8].into(),
@@ -162,5 +160,5 @@ async fn every_method_refuses_whom_it_must() {
     // These methods anybody may call: whether the member lives, and who proves who it is.
     let open = ["/etcdserverpb.Auth/Authenticate", "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"];
     let untried: Vec<String> = Declared::read().methods.into_keys().filter(|name| !refusing.contains(name)).collect();
-    assert_eq!(untried, open, "nobody is refused at these methods: try them in probe_cases.rs");
+    assert_eq!(untried, open, "nobody is refused at these methods: try them in hustings_testbed::probes");
 }

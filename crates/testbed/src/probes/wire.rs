@@ -1,4 +1,4 @@
-//! Calls by path, with bytes: for who tries every method.
+//! Calls by path, with bytes: for tests that try every method.
 
 use bytes::{Buf, BufMut, Bytes};
 use futures::StreamExt;
@@ -9,7 +9,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-use super::probe_cases::Case;
+use super::cases::Case;
 
 /// A codec that leaves messages as bytes.
 #[derive(Clone, Copy, Default)]
@@ -50,6 +50,9 @@ impl Decoder for Raw {
 }
 
 /// Makes one call over gRPC; the code and the text of its refusal, or 0. Of a stream the first answer counts.
+///
+/// # Panics
+/// When what is answered cannot be read.
 pub async fn call(channel: &Channel, case: &Case, token: Option<&str>) -> (i32, String) {
     let outcome = answer(channel, case, token).await;
     match outcome {
@@ -97,7 +100,7 @@ async fn answer(channel: &Channel, case: &Case, token: Option<&str>) -> Result<O
 }
 
 /// The code and the text in "rpc error: code = PermissionDenied desc = etcdserver: permission denied".
-pub fn refusal_in(reason: &str) -> (i32, String) {
+pub(super) fn refusal_in(reason: &str) -> (i32, String) {
     let parts = reason.strip_prefix("rpc error: code = ").and_then(|rest| rest.split_once(" desc = "));
     let (code, text) = parts.unwrap_or_else(|| panic!("a reason of another form: {reason:?}"));
     let code = (0..17).map(Code::from_i32).find(|known| format!("{known:?}") == code).expect("a code of gRPC");

@@ -1,4 +1,4 @@
-//! Calls by path, as JSON through the gateway: for who tries every method.
+//! Calls by path, as JSON through the gateway: for tests that try every method.
 
 use std::time::Duration;
 
@@ -7,10 +7,13 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::Connect;
 
-use super::probe_cases::Case;
-use super::probe_wire::refusal_in;
+use super::cases::Case;
+use super::wire::refusal_in;
 
-/// Makes one call through the gateway; as [`call`].
+/// Makes one call through the gateway; as [`super::call`].
+///
+/// # Panics
+/// When there is no answer, or one that is no answer of a gateway.
 pub async fn post<C: Connect + Clone + Send + Sync + 'static>(
     client: &HttpClient<C, Full<Bytes>>,
     base: &str,

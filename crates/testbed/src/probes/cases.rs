@@ -13,39 +13,54 @@ use serde::Serialize;
 /// The access to a range of keys that a call needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
+    /// To see values, or whether keys are there.
     Read,
+    /// To change or delete.
     Write,
 }
 
 /// The permission that a call needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Want {
+pub enum Permission {
+    /// Anybody may make it.
     Nothing,
+    /// Any user may make it.
     User,
+    /// Only root may make it.
     Root,
+    /// The user of this name may make it, and root.
     SameUser(&'static str),
+    /// A user with this role may make it, and root.
     Role(&'static str),
+    /// A user may make it who has all of these accesses, each from a key to an end.
     Keys(Vec<(Access, Bytes, Bytes)>),
 }
 
 /// One call of a method, and what it needs.
 #[derive(Clone, Debug)]
 pub struct Case {
+    /// Path of the method in gRPC.
     pub method: &'static str,
     /// Path behind `/v3/`; empty: not for JSON.
     pub path: &'static str,
+    /// A name for it in a report.
     pub label: String,
+    /// The request in protobuf.
     pub bytes: Bytes,
+    /// The request in JSON.
     pub json: String,
-    pub want: Want,
+    /// The permission that it needs.
+    pub want: Permission,
     /// Whether a caller who may must not make it: it would change what the others find.
     pub is_fatal: bool,
 }
 
 /// A caller, with what it may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Who {
+pub struct Caller {
+    /// A name for it in a report.
     pub label: &'static str,
+    /// Name of the user; empty for a caller without one.
     pub user: &'static str,
     /// Proof that it gives of itself.
     pub proof: Proof,
@@ -54,25 +69,29 @@ pub struct Who {
 /// The way in which a caller proves who it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
+    /// It says nothing of itself.
     None,
+    /// A token that nobody issued.
     Wrong,
+    /// A token for its name and password.
     Token,
+    /// A certificate with its name.
     Certificate,
 }
 
 /// Weak callers first: what a strong one does to the store must not open it to a weak one.
-pub const CALLERS: [Who; 11] = [
-    Who { label: "nobody", user: "", proof: Proof::None },
-    Who { label: "wrong", user: "", proof: Proof::Wrong },
-    Who { label: "stranger by certificate", user: "stranger", proof: Proof::Certificate },
-    Who { label: "no role", user: "norole", proof: Proof::Token },
-    Who { label: "other range", user: "other", proof: Proof::Token },
-    Who { label: "reader", user: "reader", proof: Proof::Token },
-    Who { label: "writer", user: "writer", proof: Proof::Token },
-    Who { label: "both", user: "both", proof: Proof::Token },
-    Who { label: "reader by certificate", user: "reader", proof: Proof::Certificate },
-    Who { label: "root", user: "root", proof: Proof::Token },
-    Who { label: "root by certificate", user: "root", proof: Proof::Certificate },
+pub const CALLERS: [Caller; 11] = [
+    Caller { label: "nobody", user: "", proof: Proof::None },
+    Caller { label: "wrong", user: "", proof: Proof::Wrong },
+    Caller { label: "stranger by certificate", user: "stranger", proof: Proof::Certificate },
+    Caller { label: "no role", user: "norole", proof: Proof::Token },
+    Caller { label: "other range", user: "other", proof: Proof::Token },
+    Caller { label: "reader", user: "reader", proof: Proof::Token },
+    Caller { label: "writer", user: "writer", proof: Proof::Token },
+    Caller { label: "both", user: "both", proof: Proof::Token },
+    Caller { label: "reader by certificate", user: "reader", proof: Proof::Certificate },
+    Caller { label: "root", user: "root", proof: Proof::Token },
+    Caller { label: "root by certificate", user: "root", proof: Proof::Certificate },
 ];
 
 /// Role, what it may do, from, to: each user has the role of its name.
@@ -126,7 +145,7 @@ fn covers(from: &str, to: &str, key: &[u8], end: &[u8]) -> bool {
 
 impl Case {
     /// The refusal that this caller must get, as code and text; `None`: it must not be refused.
-    pub fn refusal_of(&self, who: &Who) -> Option<(i32, &'static str)> {
+    pub fn refusal_of(&self, who: &Caller) -> Option<(i32, &'static str)> {
         let (code, text) = match who.user {
             // Alarms may be listed by every user, so that one is asked for first.
             "stranger" if self.method.ends_with("/Alarm") => (7, "etcdserver: permission denied"),
@@ -137,7 +156,7 @@ impl Case {
     }
 }
 
-impl Who {
+impl Caller {
     fn may(&self, access: Access, key: &[u8], end: &[u8]) -> bool {
         use authpb::permission::Type::{Read, Readwrite, Write};
         PERMISSIONS.iter().any(|(role, kind, from, to)| {
@@ -151,8 +170,8 @@ impl Who {
     }
 
     /// The refusal that the call must get, as code and text; `None`: it must not be refused.
-    pub fn refusal(&self, want: &Want) -> Option<(i32, &'static str)> {
-        if *want == Want::Nothing {
+    pub fn refusal(&self, want: &Permission) -> Option<(i32, &'static str)> {
+        if *want == Permission::Nothing {
             return None;
         }
         match self.proof {
@@ -164,15 +183,17 @@ impl Who {
         if self.user == "stranger" {
             // A name in a certificate need not be a user's, and etcd says so where only root may.
             return Some(match want {
-                Want::Root | Want::SameUser(_) | Want::Role(_) => (9, "etcdserver: user name not found"),
+                Permission::Root | Permission::SameUser(_) | Permission::Role(_) => {
+                    (9, "etcdserver: user name not found")
+                }
                 _ => (7, "etcdserver: permission denied"),
             });
         }
         let is_permitted = match want {
-            Want::Nothing | Want::User => true,
-            Want::Root => false,
-            Want::SameUser(name) | Want::Role(name) => *name == self.user && self.user != "norole",
-            Want::Keys(keys) => keys.iter().all(|(access, key, end)| self.may(*access, key, end)),
+            Permission::Nothing | Permission::User => true,
+            Permission::Root => false,
+            Permission::SameUser(name) | Permission::Role(name) => *name == self.user && self.user != "norole",
+            Permission::Keys(keys) => keys.iter().all(|(access, key, end)| self.may(*access, key, end)),
         };
         (!is_permitted).then_some((7, "etcdserver: permission denied"))
     }
@@ -183,14 +204,14 @@ fn case(
     path: &'static str,
     label: String,
     message: &(impl Message + Serialize),
-    want: Want,
+    want: Permission,
 ) -> Case {
     let json = serde_json::to_string(message).expect("a message has a form in JSON");
     Case { method, path, label, bytes: message.encode_to_vec().into(), json, want, is_fatal: false }
 }
 
-fn keys(wanted: &[(Access, &str, &str)]) -> Want {
-    Want::Keys(wanted.iter().map(|(access, key, end)| (*access, bytes(key), bytes(end))).collect())
+fn keys(wanted: &[(Access, &str, &str)]) -> Permission {
+    Permission::Keys(wanted.iter().map(|(access, key, end)| (*access, bytes(key), bytes(end))).collect())
 }
 
 /// An operation with what it needs.
@@ -270,7 +291,7 @@ fn store_cases(all: &mut Vec<Case>) {
             all.push(case(TXN.0, TXN.1, format!("txn compare lease={lease} {at}"), &txn, read()));
         }
         for (label, operation, needs) in operations(key, end) {
-            let want = Want::Keys(needs);
+            let want = Permission::Keys(needs);
             match &operation {
                 Op::RequestPut(put) => {
                     all.push(case("/etcdserverpb.KV/Put", "kv/put", format!("{label} {at}"), put, want.clone()))
@@ -314,7 +335,7 @@ fn lease_cases(all: &mut Vec<Case>) {
         ));
         for keys in [false, true] {
             let ask = pb::LeaseTimeToLiveRequest { id, keys };
-            let want = if keys { each(Access::Read) } else { Want::User };
+            let want = if keys { each(Access::Read) } else { Permission::User };
             let label = format!("{label} keys {keys}");
             for path in ["lease/timetolive", "kv/lease/timetolive"] {
                 all.push(case("/etcdserverpb.Lease/LeaseTimeToLive", path, label.clone(), &ask, want.clone()));
@@ -329,7 +350,13 @@ fn lease_cases(all: &mut Vec<Case>) {
     // A lease that stands already, with anybody's keys on it, is not granted again.
     for id in [0, 105] {
         let grant = pb::LeaseGrantRequest { ttl: 60, id };
-        all.push(case("/etcdserverpb.Lease/LeaseGrant", "lease/grant", format!("grant {id}"), &grant, Want::User));
+        all.push(case(
+            "/etcdserverpb.Lease/LeaseGrant",
+            "lease/grant",
+            format!("grant {id}"),
+            &grant,
+            Permission::User,
+        ));
     }
     for path in ["lease/leases", "kv/lease/leases"] {
         let leases = pb::LeaseLeasesRequest {};
@@ -368,10 +395,10 @@ fn queue_cases(all: &mut Vec<Case>, number: usize) {
         let key = bytes(&format!("{base}/key"));
         let at_key = |access| (access, key.clone(), Bytes::new());
         let unlock = lp::UnlockRequest { key: key.clone() };
-        let want = Want::Keys(vec![at_key(Write)]);
+        let want = Permission::Keys(vec![at_key(Write)]);
         all.push(case("/v3lockpb.Lock/Unlock", "lock/unlock", label.clone(), &unlock, want));
         let leader = Some(ep::LeaderKey { name: bytes(&name), key: key.clone(), rev: 7, lease: 7 });
-        let want = Want::Keys(vec![at_key(Read), at_key(Write)]);
+        let want = Permission::Keys(vec![at_key(Read), at_key(Write)]);
         let proclaim = ep::ProclaimRequest { leader: leader.clone(), value: "v".into() };
         all.push(case("/v3electionpb.Election/Proclaim", "election/proclaim", label.clone(), &proclaim, want.clone()));
         let resign = ep::ResignRequest { leader };
@@ -382,7 +409,7 @@ fn queue_cases(all: &mut Vec<Case>, number: usize) {
 fn member_cases(all: &mut Vec<Case>) {
     let root = |method, path, message: &dyn Fn() -> (Bytes, String)| {
         let (bytes, json) = message();
-        Case { method, path, label: String::new(), bytes, json, want: Want::Root, is_fatal: true }
+        Case { method, path, label: String::new(), bytes, json, want: Permission::Root, is_fatal: true }
     };
     fn form(message: impl Message + Serialize) -> (Bytes, String) {
         (message.encode_to_vec().into(), serde_json::to_string(&message).expect("it has a form in JSON"))
@@ -456,21 +483,21 @@ fn member_cases(all: &mut Vec<Case>) {
     }
     for name in ["reader", "writer"] {
         let get = pb::AuthUserGetRequest { name: name.into() };
-        all.push(case("/etcdserverpb.Auth/UserGet", "auth/user/get", name.into(), &get, Want::SameUser(name)));
+        all.push(case("/etcdserverpb.Auth/UserGet", "auth/user/get", name.into(), &get, Permission::SameUser(name)));
         let get = pb::AuthRoleGetRequest { role: name.into() };
-        all.push(case("/etcdserverpb.Auth/RoleGet", "auth/role/get", name.into(), &get, Want::Role(name)));
+        all.push(case("/etcdserverpb.Auth/RoleGet", "auth/role/get", name.into(), &get, Permission::Role(name)));
     }
     let list = pb::MemberListRequest { linearizable: false };
-    all.push(case("/etcdserverpb.Cluster/MemberList", "cluster/member/list", "local".into(), &list, Want::User));
+    all.push(case("/etcdserverpb.Cluster/MemberList", "cluster/member/list", "local".into(), &list, Permission::User));
     let list = pb::MemberListRequest { linearizable: true };
-    all.push(case("/etcdserverpb.Cluster/MemberList", "cluster/member/list", "read".into(), &list, Want::User));
+    all.push(case("/etcdserverpb.Cluster/MemberList", "cluster/member/list", "read".into(), &list, Permission::User));
     let alarms = pb::AlarmRequest::default();
-    all.push(case("/etcdserverpb.Maintenance/Alarm", "maintenance/alarm", "list".into(), &alarms, Want::User));
+    all.push(case("/etcdserverpb.Maintenance/Alarm", "maintenance/alarm", "list".into(), &alarms, Permission::User));
     let status = pb::StatusRequest {};
-    all.push(case("/etcdserverpb.Maintenance/Status", "maintenance/status", String::new(), &status, Want::User));
+    all.push(case("/etcdserverpb.Maintenance/Status", "maintenance/status", String::new(), &status, Permission::User));
     let authenticate = pb::AuthenticateRequest { name: "reader".into(), password: "reader".into() };
     let path = "auth/authenticate";
-    let authenticate = case("/etcdserverpb.Auth/Authenticate", path, String::new(), &authenticate, Want::Nothing);
+    let authenticate = case("/etcdserverpb.Auth/Authenticate", path, String::new(), &authenticate, Permission::Nothing);
     // Each compares a password, which takes its time.
     all.push(Case { is_fatal: true, ..authenticate });
 }
