@@ -2,7 +2,6 @@
 //! up`, and a real Chromium, driven over WebDriver; the page is asked what a reader would see. Screenshots stay in the target
 //! directory's `tmp/dashboard`.
 
-#[path = "support/browser.rs"]
 mod browser;
 mod support;
 

@@ -1,13 +1,13 @@
 //! Goal: an application elects one leader through a real store, knows when it stops being one, and is succeeded at once.
 //! Method: the library's candidates in this process and in others, at a real cluster of ours and at the real etcd 3.5.
 
-#[path = "elections/library.rs"]
-mod library;
-#[path = "elections/page.rs"]
-mod page;
 mod support;
-#[path = "elections/telling.rs"]
-mod telling;
+
+mod elections {
+    mod library;
+    mod page;
+    mod telling;
+}
 
 use hustings_election::{Change, Election, Leadership, Named, Office, Wish};
 use hustings_testbed::{Cable, Cluster, Program};

@@ -2,7 +2,6 @@
 //! along; the defects of published protocols are told beside their repair. Method: `hustings lab`, and a real Chromium; the page is
 //! asked what a reader would see. Screenshots stay in the target directory's `tmp/lab`.
 
-#[path = "support/browser.rs"]
 mod browser;
 mod support;
 

@@ -3,11 +3,10 @@
 
 mod stories;
 
-#[path = "kubernetes/refusals.rs"]
-mod refusals;
-
-#[path = "kubernetes/in_tls.rs"]
-mod in_tls;
+mod kubernetes {
+    mod in_tls;
+    mod refusals;
+}
 
 use hustings_election::{Election, Loss, Token};
 use hustings_testbed::{Cable, FakeKube};

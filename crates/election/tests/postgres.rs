@@ -7,11 +7,10 @@ mod stories;
 #[allow(dead_code, reason = "an example has a main function, which is not called here")]
 mod example;
 
-#[path = "postgres/refusals.rs"]
-mod refusals;
-
-#[path = "postgres/in_tls.rs"]
-mod in_tls;
+mod postgres {
+    mod in_tls;
+    mod refusals;
+}
 
 use hustings_election::{Election, Loss, Token, Wish};
 use hustings_testbed::{Cable, Postgres};

@@ -116,7 +116,7 @@ fn a_store_without_an_election_is_told_what_is_missing() {
     }
 }
 
-/// Goal: who stands on a version with a known fault hears of it before it matters. Method: etcd 3.5.1.
+/// Goal: a user of a version with a known fault hears of it before it matters. Method: etcd 3.5.1.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_with_a_known_fault_is_told_at_the_start() {
     stories::log::keep();

@@ -24,7 +24,7 @@ const SERVICE: &str = "HUSTINGS_TEST_PAGE_URL";
 /// The token that the service says it works with.
 fn token_of_a_service(url: &str) -> u64 {
     let this = std::env::current_exe().expect("a test is a program");
-    let name = "page::the_lines_in_rust_do_what_the_page_says";
+    let name = "elections::page::the_lines_in_rust_do_what_the_page_says";
     let ended = run(Command::new(this).args(["--exact", name, "--nocapture"]).env(SERVICE, url));
     let said = ended.ok();
     let token = said.lines().find_map(|line| line.split_once("working with the token "));

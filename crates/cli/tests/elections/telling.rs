@@ -73,8 +73,8 @@ async fn each_leadership_is_told_with_its_own_end() {
     assert!(listed.contains("\"holder\":null") && listed.contains("leaving: told to end"), "{listed}");
 }
 
-/// Goal: whoever led before a silence of the store and leads again after it says why it stopped, and nothing of 0.0 s. Method: the only
-/// node stands still for longer than the lease.
+/// Goal: a candidate that led before a silence of the store and leads again after it says why it stopped, and nothing of 0.0 s. Method: the
+/// only node stands still for longer than the lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_elected_again_tells_its_own_end() {
     let cluster = ours().await;

@@ -1,6 +1,6 @@
 //! Whatever a command has started ends with its leadership: by inheritance, by control group, by namespace.
 
-use crate::story::{Story, TTL, is_alive};
+use super::story::{Story, TTL, is_alive};
 use crate::support::{self, HUSTINGS, Running, signal_pid};
 use hustings_testbed::wait_for;
 use rustix::process::Signal;
@@ -90,18 +90,18 @@ fn with_word(word: &str) -> Option<u32> {
 }
 
 /// The numbers of all processes.
-pub(super) fn numbers() -> impl Iterator<Item = u32> {
+pub fn numbers() -> impl Iterator<Item = u32> {
     let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
     processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// The command line of a process, word by word.
-pub(super) fn words_of(pid: u32) -> impl Iterator<Item = String> {
+pub fn words_of(pid: u32) -> impl Iterator<Item = String> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).split('\0').map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-pub(super) fn parent_of(pid: u32) -> u32 {
+pub fn parent_of(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let fields = stat.rsplit_once(')').expect("a name stands in brackets").1;
     fields.split_whitespace().nth(1).expect("a parent").parse().expect("a number")

@@ -1,6 +1,6 @@
-//! What comes late: renewals just before the moment at which the command has to stop, and a warden that wakes behind it.
+//! Stories of lateness: renewals just before the moment at which the command has to stop, and a warden that wakes behind it.
 
-use crate::story::Story;
+use super::story::Story;
 use crate::support::{HUSTINGS, Running, signal_pid};
 use hustings_election::supervisor::{Say, Start, Tell, Times, WARDEN};
 use hustings_testbed::{Cluster, Process, Program, wait_for};
@@ -158,7 +158,7 @@ impl Spoken {
 
 #[test]
 fn a_warden_says_whether_it_was_the_one_who_stopped_the_command() {
-    // Goal: whoever hears of the end of a command knows whether that was the command's own. Method: one that ends by itself, one that
+    // Goal: a client that hears of the end of a command knows whether that was the command's own. Method: one that ends by itself, one that
     // its sidecar stops, and one whose moment comes.
     let place = tempfile::tempdir().expect("a place");
     let hour = || Times::of(3_600_000_000, 0, 0);

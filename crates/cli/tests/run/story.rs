@@ -8,33 +8,33 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Exit code of the witness of an overlap.
-pub(super) const OVERLAP: &str = "99";
-pub(super) const TTL: Duration = Duration::from_secs(5);
+pub const OVERLAP: &str = "99";
+pub const TTL: Duration = Duration::from_secs(5);
 
 /// A cluster, and a place where commands leave their traces.
-pub(super) struct Story {
-    pub(super) cluster: Cluster,
-    pub(super) directory: TempDir,
+pub struct Story {
+    pub cluster: Cluster,
+    pub directory: TempDir,
 }
 
 impl Story {
-    pub(super) async fn begin() -> Story {
+    pub async fn begin() -> Story {
         let cluster = Cluster::start(Program::hustings(HUSTINGS), 3).await.expect("it starts");
         Story { cluster, directory: tempfile::tempdir().expect("a place") }
     }
 
-    pub(super) fn store(&self) -> String {
+    pub fn store(&self) -> String {
         let hosts: Vec<String> =
             self.cluster.endpoints().iter().map(|url| url.trim_start_matches("http://").to_owned()).collect();
         format!("hustings://{}", hosts.join(","))
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// `hustings run` of this command.
-    pub(super) fn sidecar(&self, id: &str, options: &[&str], command: &[&str]) -> Command {
+    pub fn sidecar(&self, id: &str, options: &[&str], command: &[&str]) -> Command {
         // Its own output goes where its command's output goes.
         let mut run = Command::new("sh");
         run.args(["-c", "WATCHDOG_PID=$$ exec \"$0\" \"$@\" 2>&1", HUSTINGS]);
@@ -47,12 +47,12 @@ impl Story {
     }
 
     /// A sidecar whose command holds the witness, writes down that it has begun and with which processes, and stays.
-    pub(super) fn worker(&self, id: &str) -> Running {
+    pub fn worker(&self, id: &str) -> Running {
         Running::start(&mut self.sidecar(id, &[], &self.work(id).each_ref().map(String::as_str)))
     }
 
     /// Such a command.
-    pub(super) fn work(&self, id: &str) -> [String; 9] {
+    pub fn work(&self, id: &str) -> [String; 9] {
         let (log, witness) = (self.path("log"), self.path("witness"));
         let script = format!(
             "echo {id} $HUSTINGS_FENCE_NUMBER $PPID $$ >> {}; trap 'exit 0' TERM; while :; do sleep 0.01; done",
@@ -63,7 +63,7 @@ impl Story {
     }
 
     /// The lines that commands have written, once there are so many.
-    pub(super) async fn begun(&self, count: usize) -> Vec<Begun> {
+    pub async fn begun(&self, count: usize) -> Vec<Begun> {
         let log = self.path("log");
         let begun = wait_for("commands to begin", async || Some(read(&log)).filter(|begun| begun.len() >= count)).await;
         begun.expect("so many commands begin")
@@ -72,14 +72,14 @@ impl Story {
 
 /// A command that has begun.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Begun {
-    pub(super) id: String,
-    pub(super) token: u64,
-    pub(super) warden: u32,
-    pub(super) command: u32,
+pub struct Begun {
+    pub id: String,
+    pub token: u64,
+    pub warden: u32,
+    pub command: u32,
 }
 
-pub(super) fn read(log: &Path) -> Vec<Begun> {
+pub fn read(log: &Path) -> Vec<Begun> {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let line = |line: &str| {
@@ -96,7 +96,7 @@ pub(super) fn read(log: &Path) -> Vec<Begun> {
     whole.lines().map(line).collect()
 }
 
-pub(super) fn is_alive(pid: u32) -> bool {
+pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // A zombie does nothing any more.
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
@@ -104,7 +104,7 @@ pub(super) fn is_alive(pid: u32) -> bool {
 
 impl Story {
     /// One runs its command, the other waits for its turn.
-    pub(super) async fn one_works_and_one_waits(&self) -> (Running, Begun, Running) {
+    pub async fn one_works_and_one_waits(&self) -> (Running, Begun, Running) {
         let first = self.worker("a");
         let begun = self.begun(1).await[0].clone();
         let mut second = self.worker("b");
@@ -113,7 +113,7 @@ impl Story {
     }
 
     /// The second one's command begins, after the first one's has ended.
-    pub(super) async fn the_second_works(&self, before: &Begun) -> Begun {
+    pub async fn the_second_works(&self, before: &Begun) -> Begun {
         let next = self.begun(2).await[1].clone();
         assert!(!is_alive(before.command), "two commands run");
         assert!(next.id == "b" && next.token > before.token, "{next:?} after {before:?}");

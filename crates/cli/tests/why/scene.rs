@@ -13,51 +13,51 @@ use std::time::SystemTime;
 use tokio::sync::{Mutex, MutexGuard};
 
 /// One cluster at a time: on a machine that is busy with another one, a member may be late by itself, and say so.
-pub(super) static STAGE: Mutex<()> = Mutex::const_new(());
+pub static STAGE: Mutex<()> = Mutex::const_new(());
 
-pub(super) struct Scene {
-    pub(super) rig: Rig,
-    pub(super) protocol: &'static str,
+pub struct Scene {
+    pub rig: Rig,
+    pub protocol: &'static str,
     /// Changes of leadership that were staged, and told right.
-    pub(super) told: u32,
+    pub told: u32,
     _stage: MutexGuard<'static, ()>,
 }
 
 impl Scene {
-    pub(super) async fn begin(protocol: &'static str) -> Scene {
+    pub async fn begin(protocol: &'static str) -> Scene {
         Scene::begin_with(program(), protocol).await
     }
 
-    pub(super) async fn begin_with(program: Program, protocol: &'static str) -> Scene {
+    pub async fn begin_with(program: Program, protocol: &'static str) -> Scene {
         let stage = STAGE.lock().await;
         let rig = Rig::start(program.with(&["--protocol", protocol]), 3, 1, false).await.expect("it starts");
         Scene { rig, protocol, told: 0, _stage: stage }
     }
 
-    pub(super) fn name(&self, position: usize) -> String {
+    pub fn name(&self, position: usize) -> String {
         self.rig.cluster.nodes[position].name.clone()
     }
 
-    pub(super) async fn does(&mut self, act: &str) {
+    pub async fn does(&mut self, act: &str) {
         let act = Act::parse(act).expect("an act");
         self.rig.perform(&act).await.expect("it is done");
     }
 
     /// Somebody writes at this member. Whether it gets through does not matter: its disk has to write.
-    pub(super) fn is_written_to(&self, member: usize) {
+    pub fn is_written_to(&self, member: usize) {
         let endpoint = &self.rig.cluster.nodes[member].client;
         run(Command::new(HUSTINGS).args(["put", "key", "value", "--timeout", "2s", "--endpoints", endpoint]));
     }
 
     /// Waits until somebody else leads.
-    pub(super) async fn is_succeeded(&mut self, before: usize) -> usize {
+    pub async fn is_succeeded(&mut self, before: usize) -> usize {
         let what = format!("{}: somebody to lead after {}", self.protocol, self.name(before));
         let rig = &mut self.rig;
         let succeeded = wait_for(&what, async || Some(rig.leader().await).filter(|leader| *leader != before));
         succeeded.await.expect("somebody does")
     }
 
-    pub(super) async fn is_whole(&mut self) {
+    pub async fn is_whole(&mut self) {
         self.does("heal").await;
         self.does("resume all").await;
         self.does("restart all").await;
@@ -67,11 +67,11 @@ impl Scene {
     }
 
     /// The answer of the members' recordings about the last change.
-    pub(super) fn why(&self) -> Value {
+    pub fn why(&self) -> Value {
         self.why_with(&[])
     }
 
-    pub(super) fn why_with(&self, arguments: &[&str]) -> Value {
+    pub fn why_with(&self, arguments: &[&str]) -> Value {
         let mut command = Command::new(HUSTINGS);
         command.args(["why", "-o", "json"]).args(arguments);
         for node in &self.rig.cluster.nodes {
@@ -81,7 +81,7 @@ impl Scene {
     }
 
     /// Waits until each member that runs has written its recording, which is some milliseconds behind, after this moment.
-    pub(super) async fn have_written(&self, moment: SystemTime) {
+    pub async fn have_written(&self, moment: SystemTime) {
         let is_later = |entry: &DirEntry| entry.metadata().and_then(|meta| meta.modified()).is_ok_and(|at| at > moment);
         let has_written = |node: &Node| {
             let files = std::fs::read_dir(node.data_dir.join("recording")).expect("it records");
@@ -95,7 +95,7 @@ impl Scene {
     }
 
     /// Asks once, when the last change is one from this leader and all recordings tell of it: the first answer counts.
-    pub(super) async fn is_told(&mut self, before: usize, cause: &str) -> Value {
+    pub async fn is_told(&mut self, before: usize, cause: &str) -> Value {
         let name = self.name(before);
         let noted = wait_for("the change to be noted", async || {
             (self.why()["before"]["leader"] == name.as_str()).then_some(())
@@ -112,7 +112,7 @@ impl Scene {
 
     /// Does something in which `leader` stands for this member and `others` for the two others: looked up again, the leader could be
     /// another one.
-    pub(super) async fn does_to(&mut self, leader: usize, act: &str) {
+    pub async fn does_to(&mut self, leader: usize, act: &str) {
         let [leader, first, second] = [0, 1, 2].map(|step| format!("n{}", (leader + step) % 3 + 1));
         match act.replace("leader", &leader) {
             act if act.contains("others") => {
@@ -124,7 +124,7 @@ impl Scene {
     }
 
     /// Something is done to the leader, and told.
-    pub(super) async fn tells(&mut self, act: &str, cause: &str) -> Value {
+    pub async fn tells(&mut self, act: &str, cause: &str) -> Value {
         let before = self.rig.leader().await;
         self.does_to(before, act).await;
         self.is_succeeded(before).await;
@@ -133,15 +133,15 @@ impl Scene {
     }
 
     /// The last term in which anybody is noted to have led.
-    pub(super) fn term(&self) -> Value {
+    pub fn term(&self) -> Value {
         self.why()["after"]["term"].clone()
     }
 
-    pub(super) fn hustings(&self, arguments: &[&str]) -> String {
+    pub fn hustings(&self, arguments: &[&str]) -> String {
         run(Command::new(HUSTINGS).args(arguments).args(["--endpoints", &self.rig.cluster.endpoints().join(",")])).ok()
     }
 
-    pub(super) fn are_played_again(&self) {
+    pub fn are_played_again(&self) {
         let data_dirs = self.rig.cluster.nodes.iter().map(|node| &node.data_dir);
         let page = self.rig.cluster.directory().join("page.html");
         let mut command = Command::new(HUSTINGS);
@@ -160,7 +160,7 @@ impl Scene {
 
     /// Goal: recordings are a script, too. Method: the script of this cluster is played, and then one in which a member that led is
     /// somebody else, who led the same terms.
-    pub(super) fn are_played_as_a_script(&self) {
+    pub fn are_played_as_a_script(&self) {
         let [path, doctored, page] =
             ["script.txt", "doctored.txt", "played.html"].map(|name| self.rig.cluster.directory().join(name));
         let data_dirs = self.rig.cluster.nodes.iter().map(|node| &node.data_dir);
@@ -190,7 +190,7 @@ impl Scene {
     }
 
     /// The page has every member, and messages that arrived.
-    pub(super) fn are_drawn(&self, page: &Path) {
+    pub fn are_drawn(&self, page: &Path) {
         let page = std::fs::read_to_string(page).expect("it is drawn");
         let run = page.split_once("<script type=\"application/json\" id=\"run\">").expect("a run is in it").1;
         let run: Value = serde_json::from_str(run.split_once("</script>").expect("it ends").0).expect("JSON");
@@ -211,29 +211,29 @@ impl Scene {
         );
     }
 
-    pub(super) async fn is_killed(&mut self) {
+    pub async fn is_killed(&mut self) {
         let killed = self.tells("crash leader", "killed").await;
         assert!(killed["gap_micros"].as_u64() < Some(5_000_000), "{killed}");
     }
 
-    pub(super) async fn is_paused(&mut self) {
+    pub async fn is_paused(&mut self) {
         let paused = self.tells("pause leader", "paused").await;
         assert!(sentence(&paused).contains("stood still for"), "{paused}");
     }
 
-    pub(super) async fn is_cut_off(&mut self) {
+    pub async fn is_cut_off(&mut self) {
         let cut = self.tells("isolate leader", "cut").await;
         assert!(sentence(&cut).contains("the network was cut"), "{cut}");
         assert!(!sentence(&cut).contains("in one direction"), "{cut:#}");
     }
 
-    pub(super) async fn is_muted(&mut self) {
+    pub async fn is_muted(&mut self) {
         let mute = self.tells("mute leader others", "cut").await;
         assert!(sentence(&mute).contains("the network was cut"), "{mute}");
     }
 
     /// Mutes the leader; once another one leads, the old one is killed.
-    pub(super) async fn is_muted_and_killed(&mut self) {
+    pub async fn is_muted_and_killed(&mut self) {
         let before = self.rig.leader().await;
         self.does_to(before, "mute leader others").await;
         self.is_succeeded(before).await;
@@ -244,7 +244,7 @@ impl Scene {
         self.is_told(before, "cut").await;
     }
 
-    pub(super) async fn is_stopped(&mut self) {
+    pub async fn is_stopped(&mut self) {
         let before = self.rig.leader().await;
         self.rig.cluster.terminate(before).expect("it is told to stop");
         self.is_succeeded(before).await;
@@ -252,7 +252,7 @@ impl Scene {
         self.is_told(before, "stopped").await;
     }
 
-    pub(super) async fn hands_over(&mut self) -> Value {
+    pub async fn hands_over(&mut self) -> Value {
         let before = self.rig.leader().await;
         let to = self.name((before + 1) % 3);
         self.hustings(&["transfer", &to]);
@@ -263,7 +263,7 @@ impl Scene {
     }
 
     /// The successor stands still as soon as it leads. Both changes are told, each at its time.
-    pub(super) async fn hands_over_to_one_that_stands_still(&mut self) {
+    pub async fn hands_over_to_one_that_stands_still(&mut self) {
         let first = self.hands_over().await;
         self.is_paused().await;
         let at = first["after"]["since"].as_str().expect("a time");
@@ -271,7 +271,7 @@ impl Scene {
         assert_eq!((&again["causes"][0], &again["before"]), (&"handed-over".into(), &first["before"]), "{again:#}");
     }
 
-    pub(super) async fn is_paused_and_killed(&mut self) {
+    pub async fn is_paused_and_killed(&mut self) {
         let before = self.rig.leader().await;
         self.does_to(before, "pause leader").await;
         self.is_succeeded(before).await;
@@ -282,7 +282,7 @@ impl Scene {
     }
 
     /// The others are killed: the leader gives way, and while nobody leads, that is told. Then they come back, and somebody leads again.
-    pub(super) async fn loses_the_others(&mut self) {
+    pub async fn loses_the_others(&mut self) {
         let before = self.rig.leader().await;
         self.does_to(before, "crash others").await;
         let has_ended = wait_for("the leader to give way", async || {
@@ -299,7 +299,7 @@ impl Scene {
     }
 
     /// The leader is removed, and killed as soon as somebody else leads.
-    pub(super) async fn is_removed_and_killed(&mut self) {
+    pub async fn is_removed_and_killed(&mut self) {
         let before = self.rig.leader().await;
         self.hustings(&["member", "remove", &self.name(before)]);
         self.is_succeeded(before).await;
@@ -309,6 +309,6 @@ impl Scene {
 }
 
 /// The first sentence, which says why.
-pub(super) fn sentence(told: &Value) -> &str {
+pub fn sentence(told: &Value) -> &str {
     told["sentences"][0].as_str().unwrap_or_default()
 }

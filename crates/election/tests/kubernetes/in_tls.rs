@@ -1,7 +1,7 @@
 //! A cluster in TLS, as `KUBECONFIG` names it. Method: a port that speaks TLS, asks for certificates, and stands before the server
 //! that does what an API server does; this test again, as a process with that variable.
 
-use super::server;
+use crate::server;
 use crate::stories::strangers::is_waited_for;
 use crate::stories::town::Town;
 use crate::stories::{in_time, one_leads_after_the_other};
@@ -82,7 +82,7 @@ async fn a_cluster_of_kubeconfig_is_spoken_to_in_tls() {
         let file = directory.path().join("config");
         std::fs::write(&file, kubeconfig(server, ca, shown)).expect("it is written");
         let mut again = tokio::process::Command::new(std::env::current_exe().expect("it runs"));
-        again.args(["--exact", "in_tls::a_cluster_of_kubeconfig_is_spoken_to_in_tls", "--nocapture"]);
+        again.args(["--exact", "kubernetes::in_tls::a_cluster_of_kubeconfig_is_spoken_to_in_tls", "--nocapture"]);
         let ended = in_time(words, again.env(WORDS, words).env("KUBECONFIG", &file).status()).await.expect("it runs");
         assert!(ended.success(), "{words}");
     }

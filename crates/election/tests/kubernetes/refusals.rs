@@ -1,6 +1,6 @@
 //! The driver's words when Kubernetes cannot be used as it is.
 
-use super::server;
+use crate::server;
 use crate::stories::log::{keep, says};
 use crate::stories::strangers::{Observers, Stranger, denial, is_waited_for, refusal, told, told_of_strangers};
 use crate::stories::{campaign, candidate, in_time, token_of, until};

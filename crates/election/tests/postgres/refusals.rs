@@ -1,6 +1,6 @@
 //! The driver's words when PostgreSQL cannot be used as it is.
 
-use super::server;
+use crate::server;
 use crate::stories::log::{keep, says};
 use crate::stories::strangers::{Observers, Stranger, denial, is_waited_for, refusal, told, told_of_strangers};
 use crate::stories::{campaign, candidate, in_time};
@@ -36,7 +36,7 @@ async fn what_trying_again_does_not_help_against_is_refused_with_the_remedy() {
 
 /// Somebody else's table of the same name.
 async fn example_table(url: &str) {
-    let client = super::example::connect(url).await.expect("it connects");
+    let client = crate::example::connect(url).await.expect("it connects");
     let made = client.batch_execute("CREATE TABLE hustings_elections (election text); CREATE SEQUENCE hustings_tokens");
     made.await.expect("it is made");
 }

@@ -126,7 +126,7 @@ fn what_was_there_before_is_read_by_whoever_waits_for_it() {
     let delete = store.run(Command::DeleteRange(DeleteRange { prev_kv: true, ..delete("k10", "k13") }));
     let txn = store.txn(txn(vec![
         Request::Range(range("k20", "")),
-        Request::Put(Put { prev_kv: true, ..super::common::put("k20", "new") }),
+        Request::Put(Put { prev_kv: true, ..crate::common::put("k20", "new") }),
     ]));
     assert_eq!(file.reads(), 0, "applied without a look at the file");
     assert_eq!(previous(put).iter().map(|kv| &kv.value).collect::<Vec<_>>(), [&large("2")]);
@@ -192,7 +192,7 @@ fn a_comparison_that_reads_many_values_is_refused_to_its_proposer() {
     assert!(store.view().cost(&compare("k02", ""), COST_MAX).is_ok());
     let many = |key: &str| {
         let target = CompareTarget::Value(bytes(&format!("{}1", "2".repeat(4_999))));
-        super::common::compare(key, Comparison::Greater, target)
+        crate::common::compare(key, Comparison::Greater, target)
     };
     let all = [
         "k00", "k02", "k08", "k10", "k12", "k14", "k16", "k18", "k20", "k22", "k24", "k26", "k28", "k30", "k32", "k34",

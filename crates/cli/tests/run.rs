@@ -2,21 +2,22 @@
 //! Method: real sidecars at a real cluster; each command holds a witness, a lock of the kernel on one file, and ends with 99
 //! when another holds it.
 
-mod contained;
-mod late;
-mod story;
-#[path = "../support/mod.rs"]
 mod support;
-#[path = "../wishes/mod.rs"]
 mod wishes;
 
-use contained::{numbers, parent_of, words_of};
+mod run {
+    pub mod contained;
+    mod late;
+    pub mod story;
+}
+
 use hustings_testbed::wait_for;
+use run::contained::{numbers, parent_of, words_of};
+use run::story::{Begun, Story, TTL, is_alive};
 use rustix::process::Signal;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use story::{Begun, Story, TTL, is_alive};
 use support::{HUSTINGS, Running, hustings, signal_pid};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,7 +127,7 @@ impl Story {
     /// Sidecar, warden and command stand still together (a virtual machine, a freezer), until another one leads; gives the first
     /// sidecar, its tree, and the second one.
     async fn a_tree_that_is_passed_over(&self) -> (Running, Begun, Running) {
-        // No witness: who stands still would hold it.
+        // No witness: the command that stands still would hold it.
         let work = |id: &str| {
             let log = self.path("log");
             format!(
@@ -156,7 +157,7 @@ async fn a_tree_that_stood_still_as_a_whole_ends_as_soon_as_it_wakes() {
     let story = Story::begin().await;
     let (mut first, begun, _second) = story.a_tree_that_is_passed_over().await;
     let woken = Instant::now();
-    // Whoever wakes ends those below it: they go on first, while there is somebody to signal.
+    // A process that wakes ends those below it: they go on first, while there is somebody to signal.
     signal_pid(begun.command, Signal::CONT);
     signal_pid(begun.warden, Signal::CONT);
     first.signal(Signal::CONT);
@@ -232,7 +233,7 @@ async fn what_cannot_be_is_refused_with_its_remedy() {
     let socket = story.path("socket");
     let _taken = UnixListener::bind(&socket).expect("it is free");
     refused(&["--listen", &format!("unix:{}", socket.display())], 125, "another process listens there");
-    // Also one that stands still, with a queue in which no room is left: whoever waited for room heard no signal any more.
+    // Also one that stands still, with a queue in which no room is left: a sidecar that waited for room heard no signal any more.
     while tokio::net::UnixStream::connect(&socket).await.is_ok() {}
     refused(&["--listen", &format!("unix:{}", socket.display())], 125, "another process listens there");
 }
@@ -383,8 +384,8 @@ async fn a_store_that_is_dead_keeps_no_sidecar_from_ending() {
     assert!(sidecar.seen.iter().any(|line| line.contains("before the store has answered")), "{:?}", sidecar.seen);
 }
 
-/// Goal: whoever reads what a sidecar says, or does not, its command runs, and it ends when it is told. Method: its output is a pipe that
-/// is full from the start.
+/// Goal: a sidecar's command runs, and it ends when it is told, whether or not anybody reads the sidecar's output. Method: its output is a
+/// pipe that is full from the start.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_that_hangs_holds_no_sidecar_up() {
     let story = Story::begin().await;
@@ -444,7 +445,7 @@ async fn what_was_there_before_the_sidecar_stays() {
     signal_pid(earlier, Signal::KILL);
 }
 
-/// Goal: what `--on-loss` says counts for a lock as well. Method: whoever holds it is asked to step down.
+/// Goal: what `--on-loss` says counts for a lock as well. Method: its holder is asked to step down.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_to_stand_again_does() {
     let story = Story::begin().await;

@@ -2,13 +2,15 @@
 //!
 //! One program for all of them: linking costs more than running.
 
-mod console;
-mod exit_codes;
-mod json;
-mod manual;
-mod monitoring;
-mod newcomers;
-mod packaging;
-mod reports;
-#[path = "../support/mod.rs"]
 mod support;
+
+mod operations {
+    mod console;
+    mod exit_codes;
+    mod json;
+    mod manual;
+    mod monitoring;
+    mod newcomers;
+    mod packaging;
+    mod reports;
+}

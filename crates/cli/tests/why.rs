@@ -2,20 +2,22 @@
 //! done one after the other; after each the recordings of all members are asked, and the answer is compared with what was done. At
 //! the end all lives are played again.
 
-mod scene;
-#[path = "../support/mod.rs"]
 mod support;
+
+mod why {
+    pub mod scene;
+}
 
 use hustings_api::etcdserverpb::PutRequest;
 use hustings_recorder::{Mark, Note, NoteKind, Recording};
 use hustings_testbed::{Program, wait_for};
-use scene::{Scene, sentence};
 use serde_json::Value;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use support::{HUSTINGS, run};
+use why::scene::{Scene, sentence};
 
 // Every protocol sees a kill, a pause and a cut; each of the others is staged under two of them at least.
 
