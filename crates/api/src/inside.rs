@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Inside ── connect ──► InsideListener ── accept ──► the member's server
-//!      └ cloned by whoever asks                  └ held by the server, which ends connections when it stops
+//!      └ cloned by each client                   └ held by the server, which ends connections when it stops
 //! ```
 //!
 //! They carry what any connection of a client carries. Only this process itself can ask: nobody else can.

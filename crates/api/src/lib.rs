@@ -2,8 +2,8 @@
 //!
 //! Source: etcd 3.5, the packages `etcdserverpb`, `mvccpb`, `v3electionpb` and `v3lockpb`; the gRPC health protocol.
 //! The declarations under `proto/` are ours, with etcd's names and numbers, so that its clients speak to us unchanged.
-//! `cargo xtask proto` compiles them into `src/generated/`, which is committed: who builds this crate needs no
-//! protobuf compiler. `bytes` fields are [`bytes::Bytes`]: a key or value is a slice of the frame it came in.
+//! `cargo xtask proto` compiles them into `src/generated/`, which is committed: a build of this crate needs
+//! no protobuf compiler. `bytes` fields are [`bytes::Bytes`]: a key or value is a slice of the frame it came in.
 //!
 //! All messages are also `serde` types, in the mapping of etcd's JSON gateway; [`json`] reads and writes whole bodies.
 //!

@@ -82,7 +82,7 @@ impl BlazingMq {
             let Some(peer) = self.peer_mut(to) else { return };
             peer.on_sent(end, cost);
             peer.told_commit = peer.told_commit.max(commit.min(end));
-            // New records rest on nothing: the followers' disks need not wait for this one's. What they do rest on, the
+            // New records rest on nothing: the followers' disks need not wait for this one's. The record that they do rest on, the
             // term, is durable: nobody leads before its own is.
             out.send_resting_on(RestsOn::Nothing, to, Message::Records { term, previous, entries, commit });
         }

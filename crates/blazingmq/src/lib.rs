@@ -4,7 +4,7 @@
 //! Implements "Leader Election and State Machine Replication in BlazingMQ" (Bloomberg) with the rules of the reference
 //! implementation, `docs/protocols/rules/blazingmq.md`: an elector that scouts before it proposes and sticks to a leader
 //! that it hears, and a ledger whose new leader collects the LSNs of a quorum, pulls what it lacks from the most
-//! up-to-date follower, and starts its term on top. What is not safe or not live there is repaired by default (`[OURS]`
+//! up-to-date follower, and starts its term on top. Parts that are not safe or not live there are repaired by default (`[OURS]`
 //! in `docs/protocols/blazingmq.md`); [`Options::as_published`] takes the repair that matters most away again, for the
 //! laboratory.
 //!
@@ -13,7 +13,7 @@
 //!
 //! Read next, in the order of the article: [`blazingmq`] (the value and its dispatcher), [`roles`] (its moves), [`elector`],
 //! [`scouting`], [`candidate`], [`healing`], [`ledger`], [`peer`], [`leading`], [`partitions`], [`message`]; and
-//! [`laboratory`], for comparison. What it shares with the other protocols is in [`hustings_core::leading`].
+//! [`laboratory`], for comparison. The code that it shares with the other protocols is in [`hustings_core::leading`].
 
 pub mod blazingmq;
 pub mod roles;

@@ -11,7 +11,7 @@
 //!
 //! Primaries are named by records of the ledger, so a lease id is as safe as any committed write: (partition, lease)
 //! names one node for ever (P1, C5) and leases only grow (P2). They live in the replicated membership, and so in every
-//! snapshot (`docs/adr/0007`). What an application does with its partitions, and how it heals their storage (PT-2 to
+//! snapshot (`docs/adr/0007`). An application's use of its partitions, and how it heals their storage (PT-2 to
 //! PT-4), is its own.
 //!
 //! `[OURS]` A node does not end itself when it is replaced (rule 6, PT-6): it learns it from the ledger like everybody

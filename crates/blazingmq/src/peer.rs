@@ -77,7 +77,7 @@ impl Peer {
         self.was_silent && !self.known.is_active
     }
 
-    /// The link is down. What it stores it keeps; whether it still knows its leader is to be heard.
+    /// Notes that the link is down. The peer keeps what it stores; whether it still knows its leader has to be heard.
     pub fn become_absent(&mut self) {
         self.next = self.known.stored + 1;
         self.pace = Pace::Absent;

@@ -176,7 +176,7 @@ pub(crate) async fn connect(matches: &ArgMatches) -> Result<Client> {
 /// nobody need answer.
 ///
 /// # Errors
-/// Whoever asks is not let in.
+/// The caller is not let in.
 pub(crate) async fn log_in(matches: &ArgMatches) -> Result<()> {
     match connect(matches).await {
         Err(error) if error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed) => Err(error),

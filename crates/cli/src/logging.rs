@@ -199,7 +199,7 @@ fn open(output: &str) -> Result<Forgiving<Box<dyn Write + Send>>> {
     Ok(Forgiving::new(inner))
 }
 
-/// As [`say`], and waits for no reader: whoever leads must not stand still because of whoever reads what it says.
+/// As [`say`], and waits for no reader: a leader must not stand still because the reader of its output does.
 pub(crate) fn say_aside(what: std::fmt::Arguments<'_>) {
     let aside = ASIDE.lock().ok().and_then(|aside| aside.clone());
     match aside {

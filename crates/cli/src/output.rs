@@ -266,7 +266,7 @@ fn innermost(error: &dyn std::error::Error) -> String {
 
 /// The error of a stream that had brought something already: where the connection is over, TLS is no question any more.
 pub(crate) fn from_broken(status: &tonic::Status) -> anyhow::Error {
-    // What a server says has no cause in this process.
+    // An error that a server told has no cause in this process.
     let is_lost = CutShort::told_by(status).is_some() || std::error::Error::source(status).is_some();
     match is_lost {
         true => unavailable("the connection was lost before everything had come; try again, or ask another member"),
@@ -296,7 +296,7 @@ pub(crate) fn from_cancel(reason: &str, compact_revision: i64) -> anyhow::Error 
 pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
     use tonic::Code::{Cancelled, DeadlineExceeded, NotFound, PermissionDenied, Unauthenticated, Unavailable};
     let mut what = status.message().to_string();
-    // What TLS says once it is spoken; or bytes that are no HTTP/2, or an end before any.
+    // An alert of TLS once it is spoken; or bytes that are no HTTP/2, or an end before any.
     let cause = innermost(status);
     let lacks_certificate = cause.contains(ASKS_FOR_CERTIFICATE);
     if lacks_certificate {
@@ -306,7 +306,7 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
             "; does this port speak TLS? then give https:// and --cacert; does it ask for a certificate? then --cert and --key",
         );
     }
-    // What `hustings status` says of the alarm that refused it.
+    // The remedy that `hustings status` names for the alarm that refused it.
     match EtcdError::of(status) {
         Some(EtcdError::NoSpace) => what = format!("{what}: {}", remedies::NO_SPACE),
         Some(EtcdError::Corrupt) => what = format!("{what}: {}", remedies::CORRUPT),

@@ -165,7 +165,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         let dialling = dial.map(Connector::expiries).unwrap_or_default();
         [of_port(client_tls.as_ref().or(metrics_tls.as_ref())), of_port(peer_acceptor.as_ref()), dialling].concat()
     }));
-    // Whoever hears that this member is ready may stop it at once.
+    // A supervisor that hears that this member is ready may stop it at once.
     let signals = Signals::listen()?;
     tokio::spawn(say_when_ready(handle.clone()));
     tokio::spawn(time_elections(handle.clone(), server.metrics()));
@@ -319,8 +319,8 @@ async fn wait_for_stop(mut signals: Signals, parent: Option<Arc<Counters>>) -> S
     signals
 }
 
-/// Refuses the directory of one founder to another one: whoever exchanges two is told before anything is said in a wrong name. A name that
-/// no other founder has may be a new one.
+/// Refuses the directory of one founder to another one: an operator who exchanges two is told before anything is said in a wrong name. A
+/// name that no other founder has may be a new one.
 fn check_name(plan: &Plan, founding: &Membership, me: NodeId) -> Result<()> {
     let Some(founder) = founding.members.get(&me).filter(|founder| founder.name != plan.member.name) else {
         return Ok(());
@@ -361,7 +361,7 @@ async fn say_when_ready(handle: Handle<KvStore>) {
     if status.wait_for(|status| status.leader.is_some()).await.is_ok()
         && let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready])
     {
-        tracing::warn!(%error, "whoever started this process cannot be told that it is ready: look at NOTIFY_SOCKET");
+        tracing::warn!(%error, "the process that started this one cannot be told that it is ready: look at NOTIFY_SOCKET");
     }
 }
 
@@ -470,7 +470,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     config.on_removed = Arc::new(|why| {
         tracing::warn!("ending: {why}");
         logging::say(format_args!("{why}"));
-        // Whoever asked this member for its own removal is to hear of it; etcd waits a second.
+        // The client that asked this member for its own removal has to hear of it; etcd waits a second.
         let end = || {
             std::thread::sleep(LAST_ANSWERS);
             logging::finish();

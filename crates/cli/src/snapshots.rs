@@ -297,7 +297,7 @@ pub(crate) fn write_whole<T>(
     let unfinished = beside(data_dir, suffix);
     check_vacant(&unfinished).with_context(|| format!("an earlier {called} was cut short: remove what it left"))?;
     let made = write(&unfinished).inspect_err(|_| {
-        // It is worth nothing, and on a full disk in the way. What remains of it is named when it is in the way again.
+        // It is worth nothing, and on a full disk in the way. The rest of it is named when it is in the way again.
         let _ = std::fs::remove_dir_all(&unfinished);
     })?;
     rename_durably(&unfinished, data_dir)?;

@@ -117,7 +117,7 @@ fn who_would_not_be_found_is_refused() {
     assert!(!Path::new(&machines.directory.path().join(NAMES[0])).exists(), "nothing was begun");
 }
 
-/// Goal: whoever reads a log meets members by name, never by an id that no operator gave. Method: under each protocol the leader is killed,
+/// Goal: a reader of a log meets members by name, never by an id that no operator gave. Method: under each protocol the leader is killed,
 /// another one is elected, and the first one comes back; no line of any of them, however chatty, has such an id as a word.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_name_members_and_say_no_bare_id() {

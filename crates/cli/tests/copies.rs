@@ -226,7 +226,7 @@ async fn an_etcd_with_users_that_starts_again_is_followed_on() {
     assert!(refused.contains("permission denied"), "{refused}");
 }
 
-/// Goal: who may read a prefix of an etcd can move that prefix. Method: its user imports it, and nothing beside it.
+/// Goal: a user that may read a prefix of an etcd can move that prefix. Method: its user imports it, and nothing beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_of_a_prefix_moves_that_prefix() {
     let theirs = Cluster::start(etcd(), 1).await.expect("etcd starts");

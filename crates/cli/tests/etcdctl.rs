@@ -1,4 +1,4 @@
-//! Goal: who knows etcdctl need not know that this is not etcd.
+//! Goal: a user of etcdctl need not know that this is not etcd.
 //! Method: the real etcdctl, 3.4 and 3.5, against three real nodes each; one cluster per version, and with 3.5 one per protocol;
 //! one story after the other.
 

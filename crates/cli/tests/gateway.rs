@@ -1,4 +1,4 @@
-//! Goal: who has nothing but curl can use everything.
+//! Goal: a user who has nothing but curl can use everything.
 //! Method: plain HTTP/1.1, written by hand onto a socket, against three real nodes.
 
 use crate::support::{PATIENCE, address, http, program};

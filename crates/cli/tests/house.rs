@@ -374,7 +374,8 @@ fn places(path: &str) -> [PathBuf; 2] {
     [module.with_extension("rs"), module.join("mod.rs")]
 }
 
-/// Goal: who follows a path of the map arrives. Method: each path of modules and each file that the pages at the root name is there.
+/// Goal: a reader who follows a path of the map arrives. Method: each path of modules and each file that the pages at the root name is
+/// there.
 #[test]
 fn the_pages_at_the_root_name_modules_and_files_that_exist() {
     let is_path = |word: &str| word.chars().all(|letter| letter.is_ascii_lowercase() || "_:".contains(letter));
@@ -491,7 +492,7 @@ fn an_election_tells_the_time_by_one_clock() {
 
 #[test]
 fn no_error_says_its_cause_twice() {
-    // An error's chain is printed with colons between: whoever has a cause, and says it too, says it twice. thiserror takes a field
+    // An error's chain is printed with colons between: an error that has a cause, and says it too, says it twice. thiserror takes a field
     // that is called `source`, or converted with `#[from]`, for the cause.
     let says_a_cause = |message: &str| message.contains("{source}") || message.contains("{0}");
     let mut twice = Vec::new();

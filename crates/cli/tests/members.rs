@@ -73,8 +73,8 @@ async fn an_updated_address_outlives_the_flags_of_the_founding() {
     wait_for("two of three to serve", async || put(&client, "moved", "both").await.ok()).await.expect("they meet");
 }
 
-/// Goal: what a member said of itself at its start undoes no later `member update`, whoever leads next. Method: the entry of a member that
-/// runs is changed, then leadership goes to the one that has not led yet.
+/// Goal: what a member said of itself at its start undoes no later `member update`, no matter which member leads next. Method: the entry of
+/// a member that runs is changed, then leadership goes to the one that has not led yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_updated_address_outlives_a_change_of_leader() {
     let cluster = Cluster::start(program(), 3).await.expect("three members start");
@@ -131,7 +131,7 @@ async fn a_founder_without_its_directory_does_not_lead_beside_its_cluster() {
     put(&client, "after", "all").await.expect("two of three serve");
 }
 
-/// Goal: whoever asks a member for its own removal hears that it was made.
+/// Goal: a client that asks a member for its own removal hears that it was made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_is_asked_for_its_own_removal_answers() {
     let mut cluster = Cluster::start(program(), 3).await.expect("three members start");

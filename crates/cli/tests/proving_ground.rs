@@ -147,7 +147,7 @@ fn files_that_cannot_be_written_are_refused_before_the_run() {
         assert_eq!(output.status.code(), Some(2), "{flag}: {}", said(&output));
         assert!(said(&output).contains(flag) && said(&output).contains(text(&path)), "{}", said(&output));
     }
-    // What the genuine tool calls "could not be carried out": 1 would say that the history is invalid.
+    // The genuine tool's code for "could not be carried out": 1 would say that the history is invalid.
     for store in [text(&file), "/proc"] {
         let output = hustings(&["workload", "--virtual", "--time-limit", "3600", "--store", store]);
         assert_eq!(output.status.code(), Some(255), "{store}: {}", said(&output));

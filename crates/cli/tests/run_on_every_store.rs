@@ -47,7 +47,7 @@ const FAULTS: [Fault; 9] = [
     Fault::SidecarPaused,
     Fault::SidecarTold,
     Fault::WardenPausedAndSidecarTold,
-    // What waits for no lease is Consul's, where it lasts longest.
+    // A fault that waits for no lease is tried at Consul, where leases last longest.
     Fault::WardenKilled,
     Fault::CommandPausedAndSidecarTold,
 ];
@@ -225,7 +225,7 @@ impl Story {
         None
     }
 
-    /// Lets go on who was paused, once another one works.
+    /// Lets the paused sidecar go on, once another one works.
     async fn revive(&self, fault: Fault, holder: &Begun, paused: Option<usize>) {
         match fault {
             Fault::SidecarPaused => hit(self.sidecar(holder.place), Signal::CONT),

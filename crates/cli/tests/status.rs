@@ -102,7 +102,7 @@ async fn is_shown_as_it_is(protocol: &str) {
     for field in ["\"from\":", "\"to\":", "\"reason\":", "\"term\":", "\"lsn\":"] {
         assert!(structured.contains(field), "{field} is not in {structured}");
     }
-    // Who has won leads, and its line says so.
+    // The member that has won leads, and its line says so.
     let (log, name) = (&cluster.nodes[leader].log, &cluster.nodes[leader].name);
     let log = std::fs::read_to_string(log).expect("the log can be read");
     let won = log.lines().find(|line| line.contains("\"to\":\"Leader\"")).expect("it won an election");
@@ -119,7 +119,7 @@ async fn is_shown_as_it_is(protocol: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_quorum_the_log_and_a_refusal_name_the_remedy_of_status() {
-    // Goal: whoever meets the lost quorum first, in the log or at a refused command, is told what to do. Method: two of three are
+    // Goal: an operator who meets the lost quorum in the log or at a refused command is told what to do. Method: two of three are
     // killed; `status` names the remedy, and the others are held to its words.
     let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
     cluster.kill(1);
@@ -234,7 +234,7 @@ async fn status_shows_who_is_primary_of_which_partition() {
     assert_eq!(after["lease"].as_u64(), Some(lease + 1), "{after}");
 }
 
-/// Goal: who waits for a preferred member to lead again is told why it does not. Method: it stands still twice while it leads.
+/// Goal: an operator who waits for a preferred member to lead again is told why it does not. Method: it stands still twice while it leads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_preferred_member_that_does_not_last_is_named() {
     let mut cluster = Cluster::prepare(program(), 3).expect("ports are free");
@@ -264,7 +264,7 @@ async fn a_preferred_member_that_does_not_last_is_named() {
         cluster.nodes[0].resume().expect("it goes on");
     }
     wait_for("it to be named", async || is_named().then_some(())).await.expect("whoever asks is told");
-    // It is no ailment: the cluster serves, and whoever waits for that does not wait for the preference.
+    // It is no ailment: the cluster serves, and `--wait` does not wait for the preference.
     hustings(&["status", "--wait", "20s", "--endpoints", &endpoints]).ok();
     wait_for_line(&cluster.nodes[0].log, "this member is preferred as leader no more for a while").await;
 }

@@ -1,4 +1,4 @@
-//! Goal: users and roles, as who knows etcd knows them.
+//! Goal: users and roles work as in etcd.
 //! Method: the real etcdctl 3.5 against three real nodes: users are made at one member, and count at all.
 
 use crate::support::{Etcdctl, address, http, hustings, program, throw};
@@ -178,6 +178,6 @@ async fn a_token_that_has_ended_is_refused() {
     assert!(told.iter().any(|line| line == "event: cluster"), "it was let in: {told:?}");
     let end = told.iter().position(|line| line == "event: refused").expect("it is told before the stream ends");
     assert!(told[end + 1].contains("invalid auth token"), "{:?}", told[end + 1]);
-    // Whoever knows the password is let in again.
+    // A client that knows the password is let in again.
     assert!(by(&etcdctl, "root:r00t", &["user", "list"]).expect("permitted").contains("root"));
 }

@@ -121,13 +121,13 @@ async fn a_witness_serves_no_client_and_says_so() {
         assert_ne!(ended.code, Some(0), "{refused:?}: {ended:?}");
         assert!(ended.stderr.contains("this member is a witness"), "{refused:?}: {ended:?}");
     }
-    // Whoever observes an election there hears what is wrong.
+    // A client that observes an election there hears what is wrong.
     let store = format!("hustings://{}", witness.trim_start_matches("http://"));
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$0\" \"$@\" 2>&1", HUSTINGS, "observe", "billing", "--store", &store]);
     let told = Running::start(&mut command).line_with("the election cannot be observed for now");
     assert!(told.contains("this member is a witness"), "{told}");
-    // Whoever knows the others, too, is served; and the witness says how it is.
+    // A client that knows the others, too, is served; and the witness says how it is.
     hustings(&["put", "key", "value", "--endpoints", &endpoints]).ok();
     let status: Value =
         serde_json::from_str(&hustings(&["status", "-o", "json", "--endpoints", &endpoints]).ok()).expect("JSON");

@@ -151,7 +151,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
     }
 
-    /// Takes one event. What it lets be applied beyond this slice waits for [`Replica::next_slice`].
+    /// Takes one event. Entries that it lets be applied beyond this slice wait for [`Replica::next_slice`].
     ///
     /// # Panics
     /// As [`Replica::step`].
@@ -193,7 +193,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.hear_own_messages(out);
     }
 
-    /// Whether it is certain that two histories exist: this node takes part in neither. What it holds stays as it is, and clients wait as
+    /// Whether it is certain that two histories exist: this node takes part in neither. Its log stays as it is, and clients wait as
     /// without a leader; no quorum may be had with it.
     fn is_aside(&self) -> bool {
         self.protocol.contradiction().is_some_and(|found| found.is_certain)
@@ -297,7 +297,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                     let number = self.gate.number(&record);
                     out.push(Action::Persist(number, record));
                 }
-                // What the step that found two histories would say as well.
+                // Also the messages of the step that found two histories.
                 Effect::Send { .. } if self.is_aside() => {}
                 Effect::Send { to, message, rests_on } => {
                     if let Some(gated) = self.gate.send(to, message, rests_on) {

@@ -192,7 +192,7 @@ const JOINT_VOTES: [VoteRow; 51] = [
     (&[1, 2, 3], &[3, 4, 5], "y_n_y", Pending),
     (&[1, 2, 3], &[3, 4, 5], "yyn_y", Pending),
     (&[1, 2, 3], &[3, 4, 5], "yynyy", Won),
-    // They share two, who can decide everything between them.
+    // They share two members, which can decide everything between them.
     (&[1, 2, 3], &[2, 3, 4], "_yy_", Won),
     (&[1, 2, 3], &[2, 3, 4], "_nn_", Lost),
     (&[1, 2, 3], &[2, 3, 4], "y__y", Pending),

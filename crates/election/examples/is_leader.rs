@@ -1,4 +1,4 @@
-//! What it costs to ask whether one leads, beside a mutex and the runtime's clock. Goal: work that acts as the leader can ask before
+//! The cost of asking whether one leads, beside a mutex and the runtime's clock. Goal: work that acts as the leader can ask before
 //! each step. Method: five rounds of each, medians; the leader holds a Lease of an API server in this process.
 //!
 //! `cargo run --release -p hustings-election --example is_leader`

@@ -175,8 +175,8 @@ impl Leadership {
 
     /// Works as the leader; dropped at the moment at which all must have ended, if it has not ended by then.
     ///
-    /// Work is dropped where it awaits something. What blocks its thread cannot be dropped, nor what it has given to another thread
-    /// (`tokio::task::spawn_blocking`): ask [`Lead::is_leader`] there, and carry the token.
+    /// Work is dropped where it awaits something. Work that blocks its thread cannot be dropped, nor can work that was given to another
+    /// thread (`tokio::task::spawn_blocking`): ask [`Lead::is_leader`] there, and carry the token.
     ///
     /// # Errors
     /// Why the tenure ended before the work did, also where the work has ended by now.

@@ -45,7 +45,7 @@ pub enum FileShelfError {
 
 /// A shelf in a file, for resources that outlive their process.
 ///
-/// A file that is not there is a gate that nobody has passed: whoever deletes it lets everybody in again. Beside it stands
+/// A file that is not there is a gate that nobody has passed: deleting it lets everybody in again. Beside it stands
 /// `NAME.lock`, which is locked as long as the shelf lives, and `NAME.new` while a token is written.
 #[derive(Debug)]
 pub struct FileShelf {

@@ -174,7 +174,7 @@ impl Gmt2000 {
         }
     }
 
-    /// Leaves the present ballot for a later one, whoever called that: votes of the old one do not count any more.
+    /// Leaves the present ballot for a later one, no matter which server called it: votes of the old one do not count any more.
     pub(crate) fn turn_to_ballot(&mut self, number: Term) {
         if self.is_awaiting_votes() {
             // It voted for itself, and nobody leads: others should have their turn.

@@ -42,7 +42,7 @@ impl Gmt2000 {
                 None => return,
                 Some(Portion::Snapshot) => return self.send_snapshot_to(to, out),
                 Some(Portion::Entries { previous, entries, is_probe }) => {
-                    // New entries rest on nothing: the followers' disks need not wait for this one's. What they do rest
+                    // New entries rest on nothing: the followers' disks need not wait for this one's. The record that they do rest
                     // on, the ballot, is durable: nobody leads before its own vote is.
                     let lead = Message::Lead { term, previous, entries, commit, round: None };
                     out.send_resting_on(RestsOn::Nothing, to, lead);

@@ -2,7 +2,7 @@
 //!
 //! Implements "A Leader Election Algorithm" (gmt, 2000): two small machines per server, an ELECTOR that picks and a
 //! CANDIDATE that counts, and three messages, ELECT, VOTE and LEAD. The text elects; it says nothing of commit, of disks or of
-//! restarts, and as written it can elect two leaders in one term. What this crate adds is marked `[OURS]` in
+//! restarts, and as written it can elect two leaders in one term. The additions of this crate are marked `[OURS]` in
 //! `docs/protocols/gmt2000.md`: ballots with one durable vote each, a log under LEAD, acknowledgements, reads, transfer,
 //! membership and snapshots. [`Options::as_published`] takes the additions to the election away again, for the laboratory.
 //!

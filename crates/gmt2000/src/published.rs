@@ -8,8 +8,8 @@
 //!                                                    n3 hears n2's, delayed, votes n2 ──► n2 leads term 1 with {n2 n3}
 //! ```
 //!
-//! Log, acknowledgements and commit below are this crate's, so that the defect can be watched down to a lost write. What the
-//! note does not have is off: link-down, early votes, the quorum check.
+//! Log, acknowledgements and commit below are this crate's, so that the defect can be watched down to a lost write. The parts that the
+//! note does not have are off: link-down, early votes, the quorum check.
 
 use crate::gmt2000::{Gmt2000, RoleState};
 use crate::message::{Claim, Message};

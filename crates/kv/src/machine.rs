@@ -142,7 +142,7 @@ impl KvStore {
                 Ok(Response::LeaseGrant { revision: self.view.revision, id: grant.id, ttl })
             }
             Command::LeaseRevoke(revoke) => {
-                // What it costs is bounded by rules of its own, and never refused.
+                // Its cost is bounded by rules of its own, and never refused.
                 let _ =
                     budget.spend(self.view.cost(&Command::LeaseRevoke(revoke.clone()), rules.cost_max).unwrap_or(0));
                 self.view.lease_revoke(revoke.id, &mut self.deadlines)?;

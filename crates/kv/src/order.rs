@@ -86,7 +86,7 @@ impl Order for ByKey {
 
     fn head(place: &[u8], common: u32) -> u32 {
         let rest = place.get(common as usize..).unwrap_or_default();
-        // What is shorter comes first, or is equal here.
+        // A shorter key comes first, or is equal here.
         let mut head = [0; 4];
         let length = rest.len().min(head.len());
         head[..length].copy_from_slice(&rest[..length]);

@@ -123,7 +123,7 @@ impl Restoration {
         self.restored.add(RecordKind::Users(record).into()).map_err(refuse)
     }
 
-    /// Adds a user, who has the hash of a password or none.
+    /// Adds a user, with the hash of a password or none.
     ///
     /// # Errors
     /// When it has no name.

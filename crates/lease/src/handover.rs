@@ -26,7 +26,7 @@ impl Roster {
 
     /// The healthy candidate of the highest priority above `priority` that a hand-over would reach; the first of equals.
     ///
-    /// In a queue nobody passes a stranger, who does not know that it should let the heir go first.
+    /// In a queue nobody passes a stranger, which does not know that it should let the heir go first.
     pub(crate) fn preferred(&self, id: &CandidateId, priority: u32, is_queue: bool) -> Option<&CandidateId> {
         let reachable =
             self.standings.iter().filter(|other| other.id != *id).take_while(|other| !is_queue || other.is_ours);

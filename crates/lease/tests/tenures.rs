@@ -76,8 +76,8 @@ fn a_gate_refuses_the_leaders_of_a_store_that_forgot() {
     seeds(Faults::Forgotten, 100);
 }
 
-/// Goal: found by reading: whoever had lost a race to its namesake, at a store whose sights tell the two apart by their names alone,
-/// asked for the election anew up to twenty times a second for as long as that one led. Method: all lives have one name; without a
+/// Goal: found by reading: a candidate that had lost a race to its namesake, at a store whose observations tell the two apart by their names
+/// alone, asked for the election anew up to twenty times a second for as long as that one led. Method: all lives have one name; without a
 /// fault each asks a few times, and whatever goes wrong, P1 to P5 hold.
 #[test]
 fn namesakes_wait_for_each_other() {

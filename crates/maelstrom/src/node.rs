@@ -40,7 +40,7 @@ const WAITING_MAX: usize = 10_000;
 const PATIENCE: u64 = 4_000_000;
 /// Microseconds after `init` within which a node speaks to peers. The genuine tool gets to know its nodes one after the
 /// other, and never again listens to one that named another too soon (MP-6); nothing tells a node when all are known
-/// but a request of a client or word from a peer, who had a reason of its own.
+/// but a request of a client or word from a peer, which had a reason of its own.
 const QUIET: u64 = 3_000_000;
 /// The type of a peer's message.
 const PEER: &str = "peer";

@@ -233,7 +233,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         nodes.insert(id, start(id)?.handle);
     }
 
-    println!("every node takes deposits, whoever leads");
+    println!("every node takes deposits, no matter which one leads");
     for (id, handle) in &nodes {
         let receipt = propose(handle, Command::Deposit { account: founding.name_of(*id), amount: 100 }).await?;
         assert_eq!(receipt, Receipt::Balance(100));

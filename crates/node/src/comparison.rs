@@ -33,7 +33,8 @@ impl Comparison {
         }
         let members: BTreeSet<NodeId> = membership.everyone().collect();
         if index > self.index {
-            // Whoever could have said who is right has not answered until now, and may never: that they differ is sure all the same.
+            // The member that could have said which of them is right has not answered yet, and may never: that they differ is sure all the
+            // same.
             let is_left_open = self.differing_of_those_who_answered(&members).is_none() && self.are_several();
             self.index = index;
             self.digests.clear();
@@ -110,8 +111,8 @@ mod tests {
         assert_eq!(note(&mut one, 1, 1, 10, 7), differ(&[]));
     }
 
-    /// Goal: two that differ are told although the third, who would say which of them is right, never answers. Method: it is away for one
-    /// comparison, and for a second; then it is back.
+    /// Goal: two that differ are told although the third one, which would say which of them is right, never answers. Method: it is away for
+    /// one comparison, and for a second; then it is back.
     #[test]
     fn two_that_differ_are_told_while_the_third_is_away() {
         let mut comparison = Comparison::default();

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use tokio::io::AsyncWriteExt;
 
 /// Handshakes under way at once, and how many of them with one address. One more, and the oldest is dropped: a peer says hello
-/// at once, so who has been silent the longest is a stranger.
+/// at once, so the caller that has been silent the longest is a stranger.
 const HANDSHAKES_MAX: usize = 64;
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
 /// Addresses that members have come from and that are remembered.

@@ -1,7 +1,7 @@
 //! The loop that owns a replica: [`Host`].
 //!
 //! It waits for anything, takes everything that is there, steps the replica once for each, and then does what came out: one
-//! batch for the disk thread, one write per peer. What arrives while the disk syncs is the next batch.
+//! batch for the disk thread, one write per peer. Events that arrive while the disk syncs are the next batch.
 
 use crate::config::OnFatal;
 use crate::counters::Counters;
@@ -191,7 +191,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         }
     }
 
-    /// Runs until stopped, or until nobody holds a handle; gives back who waits to hear that all of the node is gone.
+    /// Runs until stopped, or until nobody holds a handle; gives back the caller that waits to hear that all of the node is gone.
     pub(crate) async fn run(mut self, first: Vec<Action<P, S>>) -> Option<oneshot::Sender<()>> {
         self.actions = first;
         self.turn_out();
@@ -354,7 +354,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             }
             Arrival::AnotherDirectory { .. } => {}
             Arrival::Removed { why } => {
-                // The peers know better than this node's log: it is out, and says so to whoever runs it, and to whoever asked for it here.
+                // The peers know better than this node's log: it is out, and says so to its operator, and to the client that asked for it
+                // here.
                 self.wiring.status.send_modify(|status| {
                     let left = MembershipChange::of([Change::Remove(status.me)]);
                     if let Ok(membership) = status.membership.after(&left) {

@@ -237,7 +237,7 @@ fn take_own_table(shared: &UnixStream) -> io::Result<UnixStream> {
             "standard input, output or error is closed, and a panic must not write to a lifeline",
         ));
     }
-    // What other threads own stays open in their table. Containers forbid `unshare`, which would do the same, and not this.
+    // Descriptors of other threads stay open in their table. Containers forbid `unshare`, which would do the same, and not this.
     uapi::close_range(kept + 1, u32::MAX, uapi::c::CLOSE_RANGE_UNSHARE)?;
     uapi::close_range(0, kept - 1, 0)?;
     for _ in 0..3 {

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 /// another has overtaken is not.
 const KEPT_MAX: usize = 8;
 
-/// What each member has told in its last starts, by their number.
+/// The positions that each member told in its last starts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Positions(BTreeMap<NodeId, Vec<Position>>);
 
@@ -46,7 +46,7 @@ pub(crate) enum Heard {
     RolledBack,
 }
 
-/// What a directory has not of what its member told.
+/// The batches that a directory lacks, of those that its member told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Lack {
     /// The position that was told.
@@ -87,8 +87,8 @@ impl Positions {
             }
             return Heard::RolledBack;
         }
-        // Two starts that count alike: one is of a copy, or of a directory that was rolled back to before the other. What one of them
-        // began with is covered; where each has told what the other lacks, both are remembered, and neither is welcome.
+        // Two starts that count alike: one is of a copy, or of a directory that was rolled back to before the other. The batches that one
+        // of them began with are covered; where each has told what the other lacks, both are remembered, and neither is welcome.
         let is_covered = |known: &Position| are_rivals(known, &told) && told.batches <= known.born_with;
         if known.iter().any(is_covered) {
             return Heard::Nothing;
@@ -108,7 +108,7 @@ impl Positions {
         if is_rival || is_another_gone { Heard::RolledBack } else { Heard::News }
     }
 
-    /// What the directory with which a member greets has not of what the member told before; where that is several things, the one of
+    /// The batches that a member told before and that the directory with which it greets lacks; of several gaps, the one of
     /// which most is missing. `starts` are the last starts of
     /// that directory, by its own word; none where an older build speaks.
     pub(crate) fn missing_in(&self, now: &Position, starts: &[Start]) -> Option<Lack> {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     impl Positions {
-        /// What is missing in a directory that names no starts.
+        /// The gap in a directory that names no starts.
         fn lacked_by(&self, now: &Position) -> Option<Lack> {
             self.missing_in(now, &[])
         }
@@ -240,12 +240,12 @@ mod tests {
             let said = rolled_back("n2", &lack, &later);
             assert!(said.contains("start 4 has 305 of them, and 40 of another history since"), "{said}");
         }
-        // The directory of which start 3 was told is welcome to whoever has not met the other.
+        // The directory of which start 3 was told is welcome to a member that has not met the other.
         let next = position(4, 312, 312);
         assert_eq!(Positions::of([told]).missing_in(&next, &[start(told), start(next)]), None);
-        // Whoever has acted on the word of both can believe neither.
+        // A member that has acted on the word of both can believe neither.
         assert!(Positions::of([told, grown]).missing_in(&next, &[start(told), start(next)]).is_some());
-        // What each tells again is no news: nobody passes it on for ever.
+        // A position that is told again is no news: nobody passes it on for ever.
         let mut positions = Positions::of([told, grown]);
         assert_eq!([told, grown].map(|position| positions.hear(position)), [Heard::Nothing; 2]);
     }

@@ -1,6 +1,6 @@
 //! Remedies of the states in which a cluster serves less than it should.
 //!
-//! The log, `hustings status` and the error of a refused request all say these words, so that whoever meets the state first is told
+//! The log, `hustings status` and the error of a refused request all say these words, so that an operator who meets the state first is told
 //! the same thing.
 
 /// The remedy while no majority of the voters can be reached.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    dialler                                acceptor
-//!    Hello (nonce a) ─────────────────────► knows nothing of whoever dials, and says nothing of itself:
+//!    Hello (nonce a) ─────────────────────► knows nothing of the dialler, and says nothing of itself:
 //!          ◄──── Challenge (nonce b, HMAC(secret, "acceptor", hello, b))
 //!    is that right? then
 //!    Proof (HMAC(secret, "dialler", hello, b)) ──► is that right? then the handshake goes on: Hello, Welcome or Refusal

@@ -112,7 +112,7 @@ async fn a_full_queue_is_said_at_once_and_loses_nothing_that_was_taken() {
     };
     assert_eq!(refused.map(|applied| applied.lsn), Err(RequestError::QueueFull));
     DAM.open();
-    // The queue was full; the log may be so as well, where many entries wait to be applied. Whoever hears that was not counted.
+    // The queue was full; the log may be so as well, where many entries wait to be applied. A request with that answer was not counted.
     let mut done = 0;
     for answer in accepted {
         match in_time(answer).await {
@@ -239,7 +239,8 @@ async fn leadership_is_handed_over_on_request_and_every_listener_hears_why() {
     let troupe = Troupe::started(3);
     let leader = troupe.leader().await;
     let successor = troupe.follower().await;
-    // Whoever knows of a change of the membership that it has not applied does not lead: here the leader's descriptions of all members.
+    // A member that knows of a change of the membership and has not applied it does not lead: here the leader's descriptions of all
+    // members.
     let is_described =
         |status: &NodeStatus| status.membership.members.values().all(|it| it.storage_incarnation.is_some());
     for member in troupe.running.values() {

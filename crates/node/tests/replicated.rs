@@ -99,7 +99,7 @@ async fn say(member: &Member, word: &'static str) -> Vec<u8> {
     in_time(member.propose(Bytes::from_static(word.as_bytes()))).await.expect("it is applied").response
 }
 
-/// What a member has applied, once that is as much as `wanted`.
+/// The words that a member has applied, once they are as many as `wanted`.
 async fn heard(member: &Member, wanted: &Words) -> Arc<Words> {
     let mut applied = member.applied_changes();
     loop {

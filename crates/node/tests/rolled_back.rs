@@ -189,8 +189,8 @@ async fn acknowledge_and_roll_back(troupe: &Troupe, start: &impl AsyncFn(NodeId,
 }
 
 /// Goal: what a rolled-back member has written since is no substitute for what it had acknowledged. Method: n3 acknowledges with n2 while
-/// n1 is away; an older copy of its directory is put back, and with n1, who knows nothing, it writes more than was lost, over several starts,
-/// before n2 returns.
+/// n1 is away; an older copy of its directory is put back, and with n1, which knows nothing, it writes more than was lost, over several
+/// starts, before n2 returns.
 async fn grown<P: Protocol>(starts_since: u64) {
     let troupe = Troupe::of(3);
     let fatal = mpsc::unbounded_channel();
@@ -245,7 +245,7 @@ async fn a_rolled_back_member_is_refused_also_after_another_start() {
 }
 
 /// Goal: of two histories none is served by a quorum, and somebody says that there are two. Method: n2 and n3 acknowledge while n1 is away; an older
-/// copy of n3's directory is put back, and with n1 it writes other entries in their place; n3 goes for good, and n2, who knows what was
+/// copy of n3's directory is put back, and with n1 it writes other entries in their place; n3 goes for good, and n2, which knows what was
 /// acknowledged first, meets n1.
 async fn two_histories<P: Protocol>() {
     let troupe = Troupe::of(3);

@@ -1,7 +1,7 @@
 //! The acceptor: accepts values, and commits slots that a leader says are committed. TA-5 to TA-8, TF-1, TF-2, TL-6.
 //!
 //! Slots come in any order and may leave holes. An accept of a ballot not below the promise is written together with
-//! the promise that it implies, in one batch (TA-7, TH-9), and answered when both are durable (TI-2). What is committed
+//! the promise that it implies, in one batch (TA-7, TH-9), and answered when both are durable (TI-2). A slot that is committed
 //! here is never written again (TA-6). A leader below the promise is heard by nobody (TF-1 `[NORM]`, TH-16): its
 //! commits commit nothing, and do not keep quiet.
 
@@ -119,7 +119,7 @@ impl Paxos {
         self.learn_commit(from, ballot, slot, out);
         let floor = slot.max(self.node.commit);
         let held = self.node.log.run_at(floor, u64::MAX, ballot);
-        // What was committed here and not there was another leader's, and is always news.
+        // A slot that is committed here and not there was another leader's, and is always news.
         if asks || self.node.commit > slot {
             let priority = self.node.said_priority();
             let ack = Message::CommitAck { ballot, counter, committed: self.node.commit, held, priority };

@@ -348,7 +348,7 @@ impl Paxos {
             return;
         }
         let Some(reign) = self.reign_mut() else { return };
-        // Under a load that never ends nothing is quiet by itself. What does not end within one check is not waited for
+        // Under a load that never ends nothing is quiet by itself. Slots that are open for longer than one check are not waited for
         // twice.
         reign.is_pausing = is_due;
         reign.office.end_check(reign.end);

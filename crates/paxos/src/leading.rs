@@ -10,7 +10,7 @@
 //!   else, and any node may lead, so nothing else is asked of it.
 //! - A change of membership fences its slots ([`crate::recover`]): nothing behind it is proposed before it is in force at the
 //!   leader, and then only under promises of a quorum of the new membership.
-//! - Snapshots are for trimmed slots (TI-10). What was accepted above one stays: an acceptor forgets nothing.
+//! - Snapshots are for trimmed slots (TI-10). Values that were accepted above one stay: an acceptor forgets nothing.
 
 use crate::ballot;
 use crate::journal::Journal;

@@ -10,7 +10,7 @@
 //!
 //! Read next, in the order of the texts: [`paxos`] (the value and its dispatcher), [`roles`] (its moves), [`ballot`] (quorums,
 //! promises, and why an [`Accept`] cannot be made up), [`journal`], [`low_ball`], [`recover`], [`acceptor`], [`lead`],
-//! [`peer`], [`catch_up`], [`leading`], [`message`]; and [`laboratory`], for comparison. What it shares with the other
+//! [`peer`], [`catch_up`], [`leading`], [`message`]; and [`laboratory`], for comparison. The code that it shares with the other
 //! protocols is in [`hustings_core::leading`].
 
 pub mod paxos;

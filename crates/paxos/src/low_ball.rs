@@ -63,7 +63,7 @@ impl Paxos {
             return;
         }
         self.poll += 1;
-        // What was asked for before may be lost.
+        // Questions that were asked before may be lost.
         self.asked = None;
         for voter in self.node.other_voters() {
             out.send_resting_on(RestsOn::Nothing, voter, Message::LowBall { poll: self.poll });

@@ -106,7 +106,7 @@ pub fn check_leader(leaders: &mut BTreeMap<Term, NodeId>, term: Term, node: Node
     Err(Violation::of("one-leader-per-term", format!("{first} led term {term}, and now {node} does")))
 }
 
-/// `state-machine-safety`: members that applied as much are in the same state. Notes the state of whoever came first.
+/// `state-machine-safety`: members that applied as much are in the same state. Notes the state of the member that came first.
 ///
 /// # Errors
 /// The state differs.

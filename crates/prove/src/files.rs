@@ -74,7 +74,7 @@ pub(crate) fn check_directory(flag: &str, path: &Path) -> Result<()> {
 /// It cannot be written; what stood there before stands there still.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     let write = || {
-        // A link stays a link: the file that it names is replaced. What is no file is written to, and so is an open one.
+        // A link stays a link: the file that it names is replaced. A path that is no file is written to, and so is an open file.
         let Some(path) = target_of(path).ok().filter(|path| !is_special(path)) else {
             return OpenOptions::new().append(true).open(path)?.write_all(text.as_bytes());
         };

@@ -55,7 +55,7 @@ impl Interruption {
         self.0.load(Ordering::SeqCst) == ASKED
     }
 
-    /// The search is over, and whoever asks from now on ends the program at once. Tells whether somebody had asked before.
+    /// Marks the search as over: an interruption from now on ends the program at once. Returns whether there was one before.
     pub(crate) fn end(&self) -> bool {
         self.0.swap(OVER, Ordering::SeqCst) == ASKED
     }

@@ -347,7 +347,7 @@ impl Simulation<'_> {
             for (at, line) in &lines[lines.len().saturating_sub(STORY_LINES)..] {
                 println!("{:>12.3} s  {line}", *at as f64 / 1e6);
             }
-            // What is told last is of the story above it, and not of the run that was shortened.
+            // The violation that is told last is that of the story above it, and not that of the run that was shortened.
             violation = again.violation.map_or(violation, |(_, violation)| violation);
             println!("\nThe same run as a script for `hustings play {}`:\n\n{script}", self.subject.flags());
         }

@@ -8,7 +8,7 @@
 //! Deliberately absent: lease reads (they need bounded clocks), append-time membership, group commit.
 //!
 //! Read next, in the order of the paper: [`raft`] (the value and its one dispatcher), [`roles`] (its moves), [`election`],
-//! [`replication`], [`leading`], [`message`]; [`laboratory`] plants defects for proofs. What Raft shares with the other
+//! [`replication`], [`leading`], [`message`]; [`laboratory`] plants defects for proofs. The code that Raft shares with the other
 //! protocols is in [`hustings_core::leading`].
 
 pub mod election;

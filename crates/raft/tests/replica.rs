@@ -467,7 +467,7 @@ fn chunks_of_another_snapshot_or_from_another_place_are_ignored() {
 #[test]
 fn a_source_that_answers_nothing_is_given_up_for_another() {
     // Goal: a fetch outlives neither its source's silence nor its reign. Method: n3 fetches n1's snapshot; n1's process stands
-    // still, though its links are up, and n2 leads, who can commit nothing without n3.
+    // still, though its links are up, and n2 leads, which can commit nothing without n3.
     let mut hosts = cutting();
     hosts.elect(1);
     hosts.isolate(3);

@@ -1,7 +1,7 @@
 //! Playing a script: [`Script::play`].
 //!
 //! Members are told what stands in it, as far as it can be: a message that nobody has sent, a timer that is not set, a snapshot that
-//! was not asked for are not told. What is convicted must have been able to happen, so these are left out:
+//! was not asked for are not told. A run that is convicted must have been possible, so these are left out:
 //!
 //! - an impossible state after the first input that was answered otherwise than it was recorded;
 //! - whatever rests on a process that began with something else on its disk than the one before it has written here.

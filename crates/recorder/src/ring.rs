@@ -288,7 +288,7 @@ impl Recording {
         unix_micros.saturating_add(at_micros).saturating_sub(boot_micros).min(MICROS_MAX)
     }
 
-    /// Notes are missing here: whoever plays the life again must not go on beyond it.
+    /// Notes are missing here: a replay of the life must not go on beyond it.
     fn damaged(&mut self, offset: usize, what: String) {
         self.damage.push(Damage { offset, what });
         let lost = NoteKind::Mark(Mark::Lost { count: 0 });

@@ -328,7 +328,7 @@ fn missing(line: &Timeline<'_>) -> BTreeSet<String> {
     named
 }
 
-/// What was noted around the change, and around the end of the reign that began, where nobody leads after it.
+/// The notes around the change, and around the end of the reign that began, where nobody leads after it.
 fn evidence_of(line: &Timeline<'_>, from: u64, after: &Reign, ended: &Option<String>) -> Vec<Evidence> {
     let mut all = evidence(line, from, after.since_micros);
     if let Some(until) = after.until_micros.filter(|_| ended.is_some()) {

@@ -209,8 +209,8 @@ impl Connector {
     }
 }
 
-/// Words in every error of a connection that ends for want of a certificate that the other end takes. What wraps such an error on its way
-/// (HTTP/2 does) may keep its words alone.
+/// Words in every error of a connection that ends for want of a certificate that the other end takes. A layer that wraps such an error on
+/// its way (HTTP/2 does) may keep its words alone.
 pub const ASKS_FOR_CERTIFICATE: &str = "asks for a certificate";
 
 /// Explains the cause of a failed handshake in words that help.

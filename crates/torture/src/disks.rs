@@ -144,7 +144,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // A failure here is left to the caller, who has been told why by then.
+        // A failure here is left to the caller, which has been told why by then.
         let _ = self.thaw();
         let _ = tool(Command::new("umount").arg("-l").arg(&self.mount));
     }

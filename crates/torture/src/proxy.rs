@@ -296,7 +296,7 @@ async fn read(
                 Err(_) => return,
             },
         };
-        // An end and an error are the same to the receiver, who hears of it when all before it has arrived.
+        // An end and an error are the same to the receiver, which hears of it when all before it has arrived.
         let Ok(read @ 1..) = read else { return };
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let way = Duration::from_micros(dice.between(micros(line.delay.0), micros(line.delay.1)));

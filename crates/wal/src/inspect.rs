@@ -73,7 +73,7 @@ pub enum Inspection {
         lsn: Lsn,
         /// The checksum that its name says.
         digest: u32,
-        /// What is wrong with it.
+        /// The error in it.
         error: WalError,
     },
     /// A file that is none of these, or unfinished.

@@ -5,7 +5,7 @@
 //!
 //! - A file consists of sectors of 512 bytes, each sealed with a checksum bound to its place ([`sector`]). After a crash every
 //!   sector is valid, unwritten or damaged, and the three are told apart: the unwritten end a log, damage refuses it.
-//! - Every batch names the last batch that was durable when it was written ([`batch`]). What that attests must be there: if it
+//! - Every batch names the last batch that was durable when it was written ([`batch`]). That batch must be there: if it
 //!   is not, the log is damaged and the node refuses to start; it never cuts off what it once acknowledged.
 //! - An error is never retried. The [`Wal`] is poisoned, the process ends, and recovery rewrites what nobody attested.
 //! - A segment begins with everything but entries restated, so that the segments below a snapshot can go ([`wal`]).

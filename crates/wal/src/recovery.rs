@@ -321,7 +321,7 @@ pub(crate) fn read(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
     if highest < meta.segment {
         return Err(missing(meta.segment, "the log was written to it when it was last opened".into()));
     }
-    // The unbroken run that ends with the highest. What lies below a gap must turn out not to be needed.
+    // The unbroken run that ends with the highest. Files below a gap must turn out not to be needed.
     let lowest = sequences.iter().rev().zip((0..=highest).rev()).take_while(|(found, wanted)| *found == wanted).last();
     let lowest = lowest.map_or(highest, |(found, _)| *found);
     let mut reader = Reader::new();
@@ -352,7 +352,7 @@ pub(crate) fn read(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
             surplus.push(sequence);
         }
     }
-    // Whoever only looks at a directory in use may have listed it before that one was made.
+    // A reader that only looks at a directory in use may have listed it before that file was made.
     if reader.goes_on_in > highest && disk.open(&segment::name(reader.goes_on_in)).is_err() {
         let (newest, gone) = (disk.location(&segment::name(highest)), reader.goes_on_in);
         return Err(missing(gone, format!("{newest} says that the log goes on in it")));

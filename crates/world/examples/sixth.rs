@@ -167,7 +167,7 @@ pub enum Timer {
     Heartbeat,
     /// A hand-over took too long.
     Transfer,
-    /// What preferred members were handed and lost is long ago.
+    /// Preferred members may be handed leadership again: their losses are long ago.
     Patience,
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!   Candidate (hustings-lease) ── Ask ──► a transaction or a renewal, at any member ──► the log ──► its answer, late or never
 //!            ▲                                                                                         │
-//!            └── timers of its own clock ── sights: a member's applied state, which may lag ◄──────────┘
+//!            └── timers of its own clock ── observations: a member's applied state, which may lag ◄──────────┘
 //! ```
 //!
 //! The rules are the real ones, the store is the real one under the protocol that is tried, and the driver asks what

@@ -1,7 +1,7 @@
 //! The operations of a world's clients, and the answers they see: [`Load`].
 //!
 //! Clients read, write, delete and compare-and-set a few keys; every value is written once, so that what is seen names who
-//! wrote it. Watchers follow all changes. Both choose a member, and another one when it does not answer. What they saw goes to
+//! wrote it. Watchers follow all changes. Both choose a member, and another one when it does not answer. Their observations go to
 //! the judges of `hustings-properties`.
 
 mod pending;
@@ -33,7 +33,7 @@ pub(crate) enum Asked {
     Candidate(usize, u64),
     /// The operator, for a change of membership.
     Operator,
-    /// The operator, who reads a key: its place among those that were read.
+    /// A read by the operator: its place among those that were made.
     Reader(usize),
 }
 
@@ -390,7 +390,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let is_lost = known.is_empty() || state.dice.below(4) == 0;
         state.home = if is_lost { anywhere } else { known[state.dice.below(known.len() as u64) as usize] };
         if self.load.is_peace && state.home == pending.at && !self.load.settings.stays {
-            // Whoever is judged by its answers does not ask the same one in vain again.
+            // A client that is judged by its answers does not ask the same member in vain again.
             state.home = known.iter().copied().find(|at| *at != pending.at).unwrap_or(state.home);
         }
         self.pause_then_next(client, true);

@@ -49,7 +49,7 @@ fn options_of(form: &str) -> Vec<String> {
     pairs.map(|(word, value)| format!("{word} {}", given(value))).collect()
 }
 
-/// What a row says, the parser reads: each option, and each word where a row has several to choose from.
+/// The parser reads all that a row says: each option, and each word where a row has several to choose from.
 #[test]
 fn the_parser_reads_every_word_of_every_row() {
     let mut seen = 0;

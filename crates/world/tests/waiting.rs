@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(60);
 struct Table<P: Protocol> {
     replicas: Vec<Replica<P, ()>>,
     now: Duration,
-    /// What comes, by time and in order: to whom, and what.
+    /// Events to come, by time and in order: the member, and the event.
     coming: BTreeMap<(Duration, u64), (usize, Event<P, ()>)>,
     timers: BTreeMap<(usize, ReplicaTimer<P::Timer>), Duration>,
     number: u64,

@@ -114,7 +114,7 @@ fn paxos_holds_in_every_world_with_a_witness() {
     holds_in_every_world::<Paxos>(bounds, &options);
 }
 
-/// What a thread has not looked up yet must not change what it finds: on a session a message was put before an earlier one.
+/// The order in which threads look states up must not change what they find: on a session a message was put before an earlier one.
 #[test]
 fn one_thread_and_three_see_the_same_worlds() {
     let bounds = Bounds { terms: 2, proposals: 1, crashes: 1, fires: 0, witnesses: 1, ..Bounds::default() };

@@ -277,7 +277,7 @@ impl Zab {
 
     /// `[OURS]` Whether a voter looks, and this node has not heard the leader for the shortest election timeout either. It joins at
     /// once, as a voter of Raft does (RV-3): a leader that stands still is replaced when the first timeout ends, and not when those of
-    /// a quorum have ended. Whoever hears the leader is moved by nobody.
+    /// a quorum have ended. A node that hears the leader is moved by nobody.
     fn is_leader_silent_to(&self, voter: NodeId) -> bool {
         let RoleState::Following(Following { is_leader_fresh, .. }) = &self.role_state else { return false };
         !is_leader_fresh && self.node.membership.is_voter(voter)

@@ -187,7 +187,7 @@ impl Zab {
     pub(crate) fn on_snapshot(&mut self, from: NodeId, reference: SnapshotReference, out: &mut Effects<Zab>) {
         let lsn = reference.lsn;
         if self.node.has_covered(lsn) {
-            // The log is longer than it seemed. What stands behind is not the leader's, unless it was said to be.
+            // The log is longer than it seemed. Entries behind are not the leader's, unless they were said to be.
             self.apply_through(lsn.index, out);
             if self.is_synchronizing() && self.node.commit < self.node.log.last().index {
                 self.node.truncate_from(self.node.commit + 1, out);

@@ -2,7 +2,7 @@
 //!
 //! Implements the ZAB paper (Junqueira, Reed, Serafini, DSN 2011) as ZooKeeper's code does it (§5 of `docs/protocols/rules`): servers
 //! that look for a leader exchange votes until a quorum agrees; the one chosen collects promises for a new epoch (discovery),
-//! brings a quorum to its own history (synchronisation), and only then serves (broadcast). What this crate adds is marked
+//! brings a quorum to its own history (synchronisation), and only then serves (broadcast). The additions of this crate are marked
 //! `[OURS]` in `docs/protocols/zab.md`: members that change, snapshots by reference, windows, linearizable reads, hand-over and
 //! priorities. [`Options::as_published`] takes the repaired order of records at NEWLEADER away again, for the laboratory.
 //!
@@ -10,8 +10,8 @@
 //!
 //! Read next, in the order of the phases: [`zab`] (the value and its dispatcher), [`roles`] (its moves), [`vote`],
 //! [`election`], [`discovery`],
-//! [`synchronization`], [`broadcast`]; then [`learner`], [`leading`], [`surroundings`], [`message`]; and [`laboratory`], what can
-//! be broken on purpose. What it shares with the other protocols is in [`hustings_core::leading`].
+//! [`synchronization`], [`broadcast`]; then [`learner`], [`leading`], [`surroundings`], [`message`]; and [`laboratory`], the defects that
+//! can be planted on purpose. The code that it shares with the other protocols is in [`hustings_core::leading`].
 
 pub mod roles;
 pub mod timer;

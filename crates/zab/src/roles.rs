@@ -134,7 +134,8 @@ impl Zab {
         let (epoch, me, last) = (self.node.promise.term, self.node.me, self.node.log.last().index);
         let RoleState::Leading(leading) = &mut self.role_state else { unreachable!("only a leader counts promises") };
         leading.phase = Phase::Synchronization;
-        // From here on it is the epoch that it says: who has promised it to this node may come back, however long this phase takes.
+        // From here on it is the epoch that it says: a follower that has promised it to this node may come back, however long this phase
+        // takes.
         if !self.options.as_published {
             leading.vote.epoch = epoch;
         }

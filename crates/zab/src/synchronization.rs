@@ -76,7 +76,7 @@ impl Zab {
             let end = before + entries.len() as u64;
             learner.on_sent(end, entries.iter().map(Entry::cost).sum());
             learner.told_commit = learner.told_commit.max(commit.min(end));
-            // Proposals rest on nothing: the followers' disks need not wait for this one's. What they do rest on, the epoch,
+            // Proposals rest on nothing: the followers' disks need not wait for this one's. The record that they do rest on, the epoch,
             // is durable: nobody synchronises before its own promise is.
             let proposal = Message::Proposal { connection, epoch, previous, entries, commit };
             out.send_resting_on(RestsOn::Nothing, to, proposal);

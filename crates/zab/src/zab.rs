@@ -309,9 +309,9 @@ impl Zab {
 
     /// Whether a quorum could follow this node, by what it knows of its connections.
     ///
-    /// `[OURS]` ZooKeeper's server wants to lead whomever it reaches, and a server that hears both it and a better connected one votes for
-    /// the larger id, in vain, again and again (`scenarios/chain`). Here it has weight 0 until it reaches a quorum. Freshness orders those
-    /// who remain, and nothing rests on the result of an election: discovery refuses a leader whose quorum knows more.
+    /// `[OURS]` ZooKeeper's server wants to lead all servers that it reaches, and a server that hears both it and a better connected one
+    /// votes for the larger id, in vain, again and again (`scenarios/chain`). Here it has weight 0 until it reaches a quorum. Freshness
+    /// orders the servers that remain, and nothing rests on the result of an election: discovery refuses a leader whose quorum knows more.
     fn is_connected_to_quorum(&self) -> bool {
         self.node.membership.verdict(|id| Some(!self.node.links_down.contains(&id))) == Verdict::Won
     }

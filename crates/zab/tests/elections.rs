@@ -334,7 +334,7 @@ fn a_promise_that_came_to_nothing_keeps_nobody_from_its_own_choice() {
 
 #[test]
 fn who_missed_an_epoch_and_nothing_in_it_leads_those_who_did_not() {
-    // Goal: found by a guided search: the hub of a star held all that the others held, who had established one epoch more; it could not
+    // Goal: found by a guided search: the hub of a star held all that the others held, which had established one epoch more; it could not
     // lead them, nor any of them. Method: the middle of a chain.
     let mut theatre =
         chain_of(&[1, 2, 3].map(|id| if id == 2 { (id, history(1, 1, &[1])) } else { (id, history(2, 2, &[1])) }));

@@ -305,7 +305,7 @@ fn is_history(message: &Message) -> bool {
     matches!(message, Truncate { .. } | Proposal { .. } | NewLeader { .. } | Ping { .. })
 }
 
-/// Of five, n1 and n2 hold one entry more than n3, n4 and n5, who cannot reach them: n5 is elected, promised, and about to
+/// Of five, n1 and n2 hold one entry more than n3, n4 and n5, which cannot reach them: n5 is elected, promised, and about to
 /// synchronise its followers.
 fn about_to_be_left_behind() -> Theatre {
     let mut theatre = cast(5);

@@ -168,7 +168,7 @@ fn zb_14_what_a_leader_was_brought_up_with_it_hands_on_without_a_hole() {
 
 #[test]
 fn zb_14_a_follower_takes_no_proposal_behind_a_hole() {
-    // Goal: the other half of ZOOKEEPER-4925: whoever leads, a hole is not written. Method: n1 says the third entry first.
+    // Goal: the other half of ZOOKEEPER-4925: under no leader is a hole written. Method: n1 says the third entry first.
     let mut theatre = synchronized_one_leads();
     theatre.enter(2, Default::default());
     reconnect(&mut theatre, 2);

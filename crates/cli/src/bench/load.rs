@@ -150,7 +150,7 @@ impl Tickets {
         loop {
             // The pacer closes it at the end.
             self.due.acquire().await.ok()?.forget();
-            // The pacer may sleep for a while yet. What is left waits as it did when the run was interrupted, and counts so.
+            // The pacer may sleep for a while yet. Requests that are left wait as they did when the run was interrupted, and count so.
             if run.is_interrupted() {
                 return None;
             }
@@ -244,7 +244,7 @@ pub(super) async fn drive(
     }
     let usage = Usage::now(told.servers).since(&before);
     if !is_over {
-        // Wait for the requests in flight: each ends within its timeout. Who interrupts again waits for none.
+        // Wait for the requests in flight: each ends within its timeout. A second interruption waits for none.
         tokio::select! {
             () = &mut ended => {}
             () = run.heed_interrupts() => {}

@@ -309,7 +309,7 @@ mod tests {
         let window = Window { start: SECOND, end: 60 * SECOND };
         let mut recorder = Recorder::new(window);
         recorder.interrupt(3 * SECOND);
-        // Whoever makes requests due sees it a little later.
+        // The pacer sees it a little later.
         let pace = Pace::Open { per_second: 10.0 };
         for number in 0..pace.owed(3 * SECOND + 200 * MILLISECOND) {
             recorder.unsent(pace.due(number).expect("an open loop"));
@@ -337,7 +337,7 @@ mod tests {
             (17 * 16, 17 * 16),
             "the percentiles have all that was due"
         );
-        // What is told beside the result has its own rate, and adds nothing to it.
+        // Requests that are told beside the result have a rate of their own, and add nothing to it.
         for done in [SECOND, 6 * SECOND] {
             closed.answered("put", Timing { due: SECOND, sent: SECOND, done }, Standing::Beside);
         }

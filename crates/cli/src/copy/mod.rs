@@ -4,7 +4,7 @@
 //! ```text
 //!   1  the destination's revision is raised far above the source's         (Hustings as the destination)
 //!   2  leases under their ids, kept alive here while they live there
-//!   3  all keys as of one revision R; who waits for a lock or leads, in the order of their revisions
+//!   3  all keys as of one revision R; those of leaders, of locks and of waiters in the order of their revisions
 //!   4  what changes after R, in order, until told to cut over
 //!   5  both compared, key by key
 //! ```

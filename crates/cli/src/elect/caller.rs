@@ -1,4 +1,4 @@
-//! What flags and variables say of a store of Hustings or etcd beside its URL, as they do for all other commands: [`fill_in`].
+//! The settings of a store of Hustings or etcd that flags and variables give beside its URL, as for all other commands: [`fill_in`].
 
 use crate::credentials;
 use crate::output::OURS;

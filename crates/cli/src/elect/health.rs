@@ -63,7 +63,7 @@ pub(crate) fn dies_with_us(command: &str) -> std::io::Result<Command> {
     Ok(aside(program, &[SHIM, &me, "-", "/bin/sh", "-c", command]))
 }
 
-/// Whether a command of [`shell`] ends well, in time. What does not is killed with all that it has started.
+/// Whether a command of [`shell`] ends well, in time. One that does not is killed with all that it has started.
 pub(crate) async fn succeeds(command: &mut Command, within: Duration) -> bool {
     ended(command, within, false).await
 }
@@ -74,7 +74,7 @@ pub(crate) async fn succeeds_alone(command: &mut Command, within: Duration) -> b
 }
 
 async fn ended(command: &mut Command, within: Duration, is_alone: bool) -> bool {
-    // What earlier ones have left behind, and has ended since.
+    // Processes that earlier ones have left behind, and that have ended since.
     reap_orphans();
     let Ok(mut own) = Own::start(command) else { return false };
     let ended = tokio::time::timeout(within, own.child.wait()).await;

@@ -44,7 +44,7 @@ pub(crate) fn store_arguments() -> Vec<Arg> {
     ]
 }
 
-/// How a store of Hustings or etcd is asked, as all other commands have it: TLS and the user. What the URL says wins.
+/// The flags of all other commands for a store of Hustings or etcd: TLS and the user. The URL wins over them.
 pub(crate) fn caller_arguments() -> Vec<Arg> {
     OURS.arguments().into_iter().chain(credentials::arguments()).collect()
 }

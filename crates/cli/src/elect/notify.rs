@@ -53,7 +53,7 @@ impl Notify {
 
 fn say(words: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(words) {
-        tracing::warn!(%error, "whoever started this process cannot be told how it is: look at NOTIFY_SOCKET");
+        tracing::warn!(%error, "the process that started this one cannot be told how it is: look at NOTIFY_SOCKET");
     }
 }
 

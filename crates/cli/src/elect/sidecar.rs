@@ -433,7 +433,7 @@ impl Sidecar {
                     if stopping.is_none() && times != noted && !is_noting {
                         is_noting = warden.say(&Say::Times(times));
                     }
-                    // Before its start was told the command may run or not: who knows is the warden.
+                    // Before its start was told the command may run or not: only the warden knows.
                     let is_left = || if group == 0 { !is_replaced } else { !warden.has_ended(group) };
                     // One that has not noted later moments by the time of its own stands still. Should this process do so, too, nobody would
                     // end the command in time.

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// `None` where whoever started this process has it ignored, as `nohup` does.
+    /// `None` where the process that started this one has it ignored, as `nohup` does.
     hangup: Option<Signal>,
     users: [Signal; 2],
     /// A terminal that hangs up ends what it had started. Elsewhere the signal asks a service to read its settings again.

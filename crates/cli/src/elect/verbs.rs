@@ -22,7 +22,7 @@ pub(crate) fn commands() -> Vec<Command> {
     let name = || Arg::new("name").required(true).value_name("NAME").help("Which election");
     vec![
         Command::new("elect")
-            .about("Stand for election by hand: say so when elected, lead until told to end; or speak to whoever leads")
+            .about("Stand for election by hand: say so when elected, lead until told to end; or speak to the leader")
             .after_help("Exit code 75 when the leadership was lost, 3 when there is nobody to speak to.")
             .arg(name())
             .arg(Arg::new("value").help("What observers are told"))
@@ -38,7 +38,7 @@ pub(crate) fn commands() -> Vec<Command> {
                     .long("step-down")
                     .action(ArgAction::SetTrue)
                     .conflicts_with_all(["value", "raise"])
-                    .help("Tell whoever leads to step down"),
+                    .help("Tell the leader to step down"),
             )
             .arg(
                 Arg::new("tether")

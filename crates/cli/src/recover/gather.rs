@@ -189,7 +189,7 @@ fn slot_by_slot(surveys: &[&Survey]) -> Result<History> {
     let with_state = || (0..surveys.len()).rev().filter(|position| !is_witness(surveys[*position]));
     let best = with_state().max_by_key(|position| surveys[*position].durable.snapshot_index());
     let best = best.ok_or_else(|| without_state(surveys[0], surveys))?;
-    // What a witness has forgotten was chosen: some member with a state must know it to be, and then has it.
+    // Entries that a witness has forgotten were chosen: some member with a state must know that, and then has them.
     let known = with_state().map(|position| surveys[position].durable.committed.index).max().unwrap_or(0);
     if let Some(witness) = surveys.iter().find(|survey| is_witness(survey) && survey.durable.snapshot_index() > known) {
         return Err(without_state(witness, surveys));

@@ -1,8 +1,8 @@
 //! Asks, before a new cluster is founded, whether a member of the old one still serves: [`ask`], [`refuse`].
 //!
 //! `--lost` is what an operator believes, and a directory that was given may be a copy. So every member that the directories know
-//! is asked at the addresses that it had. A member of this cluster that knows a leader ends the recovery, and so does whoever answers
-//! and does not let itself be asked: two clusters that both serve are worse than none. `--even-if-alive` goes on all the same.
+//! is asked at the addresses that it had. A member of this cluster that knows a leader ends the recovery, and so does a process that
+//! answers and does not let itself be asked: two clusters that both serve are worse than none. `--even-if-alive` goes on all the same.
 //!
 //! It asks the members' client ports over HTTP, [`crate::http`]. It cannot see a member behind a network that is cut.
 
@@ -112,7 +112,7 @@ pub(super) fn ask(matches: &ArgMatches, gathered: &Gathered, cluster: ClusterId)
     Ok(runtime.block_on(futures::future::join_all(asking)))
 }
 
-/// Proves who asks to the first member that answers, if somebody says who: with users, members tell nothing to strangers. Their proof is
+/// Logs in at the first member that answers, if a user is given: with users, members tell nothing to strangers. Their proof is
 /// good at all of them, and one that nobody can check, for want of a quorum, is not needed.
 ///
 /// # Errors
@@ -152,7 +152,7 @@ pub(super) fn refuse(asked: &[Asked]) -> Result<()> {
     Err(Exit::with(Code::Failed, what))
 }
 
-/// Finds out who is at an address.
+/// Finds out which process listens at an address.
 async fn look(url: &str, is_for_clients: bool, tls: &Connector, cluster: ClusterId) -> Found {
     match timeout(PATIENCE, TcpStream::connect(authority_of(url))).await {
         Err(_) => return Found::Silent("no answer".to_owned()),

@@ -30,7 +30,7 @@ pub(super) struct Wanted<'a> {
     pub(super) name: &'a str,
     pub(super) founding: Membership,
     pub(super) token: &'a str,
-    /// What no other recovery has in its id; empty where several members come to one.
+    /// A random part of the id, which no other recovery has; empty where several members come to one.
     pub(super) drawn: &'a str,
     pub(super) bump: u64,
 }

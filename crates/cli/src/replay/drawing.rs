@@ -176,7 +176,7 @@ fn messages(
     let mut rows = Vec::new();
     for (at, me, message) in said {
         let times = heard.get_mut(&(me, message.peer, message.fingerprint));
-        // What was heard before it was said was said by a life whose recording has gone.
+        // A message that was heard before it was sent was sent by a life whose recording has gone.
         let arrived = times.and_then(|times| {
             while times.front().is_some_and(|time| *time < at) {
                 times.pop_front();

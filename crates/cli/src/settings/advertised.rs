@@ -1,5 +1,5 @@
 //! The URLs that a member tells others: as they are given, or as `--initial-cluster` has them, or where it listens. No wildcard among them:
-//! whoever is told `0.0.0.0` asks itself.
+//! a peer that is told `0.0.0.0` would dial itself.
 
 use super::tls::host_of;
 use hustings_core::Member;

@@ -353,7 +353,7 @@ impl Settings {
         if !given.is_empty() {
             return Ok(given);
         }
-        // What is wrong with it is told where the founders are read.
+        // An error in it is told where the founders are read.
         let mut founders = founders_in(self.text("initial-cluster")).unwrap_or_default();
         match founders.remove(name) {
             Some(listed) => Ok(listed.peer_urls),

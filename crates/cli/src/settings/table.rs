@@ -60,7 +60,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "cluster-secret-file",
         "",
-        "File with what all members know and strangers do not; without it whoever reaches the peer port may pretend to be a member",
+        "File with what all members know and strangers do not; without it any process that reaches the peer port may pretend to be a member",
     ),
     setting(
         "initial-cluster-token",

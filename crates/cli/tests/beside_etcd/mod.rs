@@ -31,7 +31,7 @@ async fn whatever_is_asked_is_answered_as_etcd_answers() {
     assert!(refusals > answers / 50 && watches > 0, "{answers} answers, {refusals} refusals, {watches} watches");
 }
 
-/// What was the same.
+/// Counts of equal answers.
 #[derive(Default)]
 struct Counts {
     answers: usize,

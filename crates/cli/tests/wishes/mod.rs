@@ -138,7 +138,7 @@ async fn leadership_goes_to_the_heir_that_a_caller_names() {
         waits
     });
     let mut events = story.call("socket", "GET", "/events", "");
-    // Whoever has the head of the answer hears all that comes.
+    // A client that has the head of the answer hears all that comes.
     let mut head = [0; 12];
     events.read_exact(&mut head).expect("it answers");
     assert_eq!(story.post("socket", "/step-down", "{\"to\": \"c\"}"), "202");
@@ -174,7 +174,7 @@ async fn what_runs_before_a_stop_has_ended_when_the_command_is_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_does_not_answer_keeps_no_sidecar_that_is_told_to_end_again() {
-    // Goal: whoever stops a service while its store is away is not held up by the release. Method: the store stands still; the
+    // Goal: an operator who stops a service while its store is away is not held up by the release. Method: the store stands still; the
     // second order comes when the command has ended.
     let story = Story::begin().await;
     let mut sidecar = story.worker("a");
@@ -211,7 +211,7 @@ async fn a_hang_up_that_is_ignored_stays_ignored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_of_a_service_reach_the_command_and_nobody_who_waits() {
     // Goal: a service that reads its settings again at SIGHUP can run under a sidecar. Method: one that leads and one that waits
-    // get each signal; neither stands at a terminal. Whoever runs the tests may have been started by `nohup` itself.
+    // get each signal; neither stands at a terminal. The runner of the tests may have been started by `nohup` itself.
     let story = Story::begin().await;
     let traps: String = ["HUP", "USR1", "USR2"].map(|name| format!("trap 'echo heard {name}' {name}; ")).concat();
     let work = format!("{traps}{STAYS}");

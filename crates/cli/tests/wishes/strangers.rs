@@ -11,7 +11,7 @@ use std::process::Command;
 const NOBODY: [&str; 5] = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
 impl Story {
-    /// A `setpriv` that makes whoever runs it root, as `sudo` does.
+    /// A `setpriv` that makes its caller root, as `sudo` does.
     fn sudo(&self) -> String {
         let sudo = self.path("sudo");
         std::fs::copy("/usr/bin/setpriv", &sudo).expect("package util-linux is installed");

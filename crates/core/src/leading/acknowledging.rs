@@ -94,7 +94,7 @@ pub trait Following: Acknowledging {
     ///
     /// Deviation: RS-1 refuses a membership without this node too, since etcd's leader cuts a snapshot when somebody
     /// needs it. Ours offers the last one it cut; a newcomer's is mostly from before it was added, and refusing that
-    /// would keep it out until the next. What a snapshot holds is committed, so taking it is safe: the entry that adds
+    /// would keep it out until the next. All entries of a snapshot are committed, so taking it is safe: the entry that adds
     /// this node follows.
     fn on_snapshot(&mut self, from: NodeId, reference: SnapshotReference, out: &mut Effects<Self>) {
         if !self.needs_snapshot(reference.lsn) {

@@ -189,7 +189,7 @@ impl<L: History> Node<L> {
         Lsn { term, index: self.commit }
     }
 
-    /// Notes a contradiction with a member of this term; the reason not to follow whoever it is with.
+    /// Notes a contradiction with a member of this term; the reason not to follow that member.
     pub fn note_contradiction(&mut self, by: NodeId, ours: Lsn, theirs: Lsn) -> Reason {
         self.note(Contradiction { by, term: self.promise.term, ours, theirs, is_certain: false })
     }

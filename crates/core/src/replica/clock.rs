@@ -71,7 +71,7 @@ impl Clock {
     /// The clock of a member that is born with a log and, in its snapshot, with the clock `applied`; in the laboratory with a
     /// defect.
     pub fn new(applied: LogTime, recovered: &Durable, defect: Option<Defect>) -> Clock {
-        // What the snapshot holds was written down here, too: a slot of an earlier reign behind it is stale.
+        // The entries of the snapshot were written down here, too: a slot of an earlier reign behind it is stale.
         let mut clock = Clock { applied, written: applied, defect, ..Clock::default() };
         recovered.entries.values().for_each(|entry| clock.on_written(entry));
         clock.now_micros = applied.micros.max(clock.written.micros);

@@ -1,6 +1,6 @@
 //! From a client's request to its outcome: tickets, forwarding to the leader, sending again.
 //!
-//! A node answers its own clients when *it* applies their entries, whoever appended them; so a forwarded proposal needs
+//! A node answers its own clients when *it* applies their entries, no matter which leader appended them; so a forwarded proposal needs
 //! no answer but a refusal. Commands may be sent again, to the next leader or to the same, since second copies are
 //! recognised: by the leader that appended the first, before they cost a place in the log, and by every member that
 //! applies both ([`super::applied_requests`]). Changes of membership cannot be told apart by the protocol that interprets them:
@@ -20,8 +20,8 @@ const FORWARD_BYTES_MAX: usize = 1 << 20;
 /// Most refusals that are remembered.
 const REFUSED_MAX: usize = 16_384;
 
-/// Bytes of forwarded proposals that wait for this node to lead; each costs [`EARLY_OVERHEAD`] besides its payload. What finds no room
-/// is refused, and comes again when its sender's retry timer says so.
+/// Bytes of forwarded proposals that wait for this node to lead; each costs [`EARLY_OVERHEAD`] besides its payload. A proposal that finds
+/// no room is refused, and comes again when its sender's retry timer says so.
 const EARLY_BYTES_MAX: usize = 4 << 20;
 const EARLY_OVERHEAD: usize = 128;
 

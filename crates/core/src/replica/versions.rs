@@ -13,7 +13,7 @@
 //!
 //! - The entry names the members that can. Where it is applied and somebody else is a member, it is void: a member that was
 //!   added meanwhile is not known to be able.
-//! - A member that meets a version it cannot apply stops before it applies anything ([`super::Action::Stop`]). What is durable
+//! - A member that meets a version it cannot apply stops before it applies anything ([`super::Action::Stop`]). Its durable state
 //!   stays: a newer build goes on from there.
 //! - It never falls: there is no way back but a snapshot that was saved before.
 //!
@@ -97,7 +97,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let me = self.me;
         let of = |id: NodeId| if id == me { Some(self.can) } else { able.get(&id).copied() };
         let members: BTreeSet<NodeId> = self.membership.everyone().collect();
-        // Nobody who is missing can do anything: it may come back as any build.
+        // A member that is missing counts as able to do nothing: it may come back as any build.
         let all_can = members.iter().map(|id| of(*id).unwrap_or_default()).min();
         let Some(version) = all_can.filter(|version| *version > self.version) else { return };
         let entry = self.stamp(Origin::NOBODY, EntryKind::Blank, raise(version, &members));

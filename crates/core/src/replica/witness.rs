@@ -1,7 +1,7 @@
 //! Witnesses: members that vote and keep the tail of the log, and hold no state (ADR 40).
 //!
 //! To its protocol a witness is a member like any other that must never lead: it stores entries, acknowledges them, votes by its log,
-//! and as a caretaker gives others what only it holds. What differs is here, where entries are applied:
+//! and as a caretaker gives others what only it holds. The differences are here, where entries are applied:
 //!
 //! - A command changes nothing. Memberships, versions and the log's clock are followed as everywhere.
 //! - Its snapshots hold the replica's own state and the state of an empty log, and say so: no other member loads one.

@@ -33,7 +33,7 @@ pub fn run_cell(arguments: &[String]) -> ExitCode {
         socket => enter().and_then(|()| run(&[WARDEN, socket, CELL])),
     };
     made.unwrap_or_else(|error| {
-        // Whoever tries a cell reads it; the exit code says the same.
+        // The caller that tries a cell reads it; the exit code says the same.
         let _ = writeln!(std::io::stderr(), "{error}");
         ExitCode::from(EXIT_SUPERVISOR)
     })

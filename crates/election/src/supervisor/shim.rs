@@ -30,7 +30,7 @@ pub fn run_shim(arguments: &[String]) -> ExitCode {
     ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// A word for whoever hears it; the exit code says the same.
+/// Prints the reason for a reader, if there is one; the exit code says the same.
 pub(super) fn say(what: &str) {
     let _ = writeln!(std::io::stderr(), "hustings: {what}");
 }

@@ -73,7 +73,7 @@ pub fn adopt_orphans() -> std::io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// The children that this process has now: whoever became it may have started some.
+/// The children that this process has now: the program that it ran before may have started some.
 pub fn children() -> Vec<u32> {
     children_of(getpid()).into_iter().map(|pid| pid.as_raw_nonzero().get().cast_unsigned()).collect()
 }
@@ -91,8 +91,8 @@ fn orphans_of(children: Vec<Pid>, is_own: &impl Fn(u32) -> bool) -> Vec<Pid> {
     children.into_iter().filter(|pid| !is_own(pid.as_raw_nonzero().get().cast_unsigned())).collect()
 }
 
-/// Kills and takes in all orphans of this process; says whether none was there any more. What descends from them becomes its child
-/// as they end, and goes the same way.
+/// Kills and takes in all orphans of this process; says whether none was there any more. Their descendants become its children
+/// as they end, and go the same way.
 ///
 /// Those that fork quickly are met quickly: the kernel's list of children is asked again as long as it has one. It may leave one out
 /// while others end, so in the end all processes are asked for their parent.

@@ -37,7 +37,7 @@ struct Way<'t, O: Order> {
     behind: Option<&'t Node<O>>,
 }
 
-/// What an insertion did.
+/// The result of an insertion.
 pub(super) enum Inserted<O: Order> {
     Added,
     /// There was one at this place.

@@ -237,7 +237,7 @@ impl Candidate {
         if let Some(own) = self.token() {
             let is_later = token > own;
             self.saw_token(token);
-            // A holder older than this tenure may be a sight that came late.
+            // A holder older than this tenure may be a observation that came late.
             return if is_later { self.lose(super::Loss::Taken, out) } else { self.doubt(out) };
         }
         self.saw_token(token);

@@ -274,7 +274,7 @@ impl Candidate {
         Note { token, because: loss.to_string(), heir, has_stopped: true }
     }
 
-    /// Ends the belief, for the time is up. What still acts is killed, and the record stays until nothing acts.
+    /// Ends the belief, for the time is up. Work that still acts is killed, and the record stays until nothing acts.
     pub(super) fn on_end_due(&mut self, out: &mut Vec<Effect>) {
         let Stage::Stopping { token, loss } = self.stage.clone() else { return };
         let note = self.note(token, &loss);

@@ -307,7 +307,7 @@ impl Bench {
 
     // --- Lines. --------------------------------------------------------------------------------------------------
 
-    /// A node printed a line. What would silence it in the genuine tool (MP-6) is a violation here. A line that was printed
+    /// A node printed a line. A line that would silence it in the genuine tool (MP-6) is a violation here. A line that was printed
     /// before a kill and is read after it counts: it had reached the pipe.
     pub fn on_line(&mut self, now: u64, node: usize, line: &str) {
         let envelope = match Envelope::parse(line) {

@@ -52,7 +52,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             match &action {
                 Action::Announce(_) => is_status_told = false,
                 Action::Stop { .. } => self.tell_transitions(),
-                // Whoever has an answer finds the status that it came from.
+                // A client that has an answer finds the status that it came from.
                 action if is_answer(action) && !is_status_told && !self.untold.is_empty() => {
                     self.tell_status();
                     is_status_told = true;
@@ -106,7 +106,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     self.has_ended = true;
                 }
                 Action::Membership(membership) => {
-                    // Whoever was removed hears so at its next handshake; until then its last messages leave.
+                    // A member that was removed hears so at its next handshake; until then its last messages leave.
                     let is_removed = |peer: NodeId| peer.0 < membership.next_id && !membership.has(peer);
                     for (_, link) in self.links.iter().filter(|(peer, _)| is_removed(**peer)) {
                         link.outbox.end();

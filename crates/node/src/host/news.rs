@@ -89,7 +89,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.untold.push((SystemTime::now(), transition));
     }
 
-    /// Tells whoever listens of the changes since the last time. Called after a turn's messages have left, because an election waits for
+    /// Tells all listeners of the changes since the last time. Called after a turn's messages have left, because an election waits for
     /// them.
     pub(super) fn tell_transitions(&mut self) {
         if self.untold.is_empty() {

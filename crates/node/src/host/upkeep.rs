@@ -16,7 +16,7 @@ pub(super) struct Describing {
     is_under_way: bool,
     /// The next is written down as soon as this index is applied, not first at the next sweep.
     due_at: Option<u64>,
-    /// Members up to this one have had their turn: whoever's description is refused holds up nobody else's.
+    /// Members up to this one have had their turn: a member whose description is refused holds up no other.
     through: Option<NodeId>,
     is_own_introduced: bool,
 }

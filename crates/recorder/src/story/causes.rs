@@ -72,7 +72,7 @@ pub enum Cause {
     LinkEnded {
         /// Name of the member whose link ended.
         deaf: String,
-        /// What that member noted of the end.
+        /// The reason that member noted for the end.
         why: String,
     },
     /// The leader was not heard, and what it noted itself is not here.
@@ -164,7 +164,7 @@ const ENDED_AFTER_MICROS: u64 = 2_000_000;
 const SILENT_MICROS: u64 = 200_000;
 /// A leader that was not heard for so long was missed: heartbeats come more often.
 const MISSED_MICROS: u64 = 100_000;
-/// What belongs to one end is noted within this time.
+/// All notes of one end are made within this time.
 const TOGETHER_MICROS: u64 = 1_000_000;
 /// Processes whose last notes are no further apart ended at once: what each noted in its last quarter of a second may be missing.
 const AT_ONCE_MICROS: u64 = 500_000;
@@ -286,7 +286,7 @@ impl Case<'_, '_> {
 
     /// The request of an operator that led to the change, if there was one.
     fn request(&self) -> Option<Cause> {
-        // Before its end: who was stopped may be started again, and follow itself, any time later.
+        // Before its end: a member that was stopped may be started again, and follow itself, any time later.
         let last = self.before.life.map_or(u64::MAX, |life| self.line.span(life).1);
         let ended = self.before.until_micros.unwrap_or(last).min(self.after.since_micros);
         let from = ended.saturating_sub(REQUEST_MICROS).max(self.before.since_micros);
@@ -358,7 +358,7 @@ impl Case<'_, '_> {
     }
 
     fn failure(&self) -> Option<Cause> {
-        // What comes later has nothing to do with it.
+        // Later notes have nothing to do with it.
         let last = self.after.since_micros + MISSED_MICROS;
         let mut noted = self.line.of_life(self.before.life, self.before.since_micros, last);
         noted.find_map(|seen| match seen.mark {
@@ -487,7 +487,7 @@ impl Case<'_, '_> {
         {
             return Some(Cause::LinkEnded { deaf, why });
         }
-        // What a process noted last may not be written yet; of one that has noted something since it fell silent it is known that it ran.
+        // The last notes of a process may not be written yet; of one that has noted something since it fell silent it is known that it ran.
         let noted = self.before.life.map_or(0, |life| self.line.span(life).1);
         if noted <= from + silence_micros / 2 && silence_micros > MISSED_MICROS {
             return Some(Cause::Silent { deaf, silence_micros });

@@ -5,9 +5,9 @@ use crate::mark::Mark;
 use hustings_core::Role;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What others noted for so long after a process's last note shows that it notes nothing any more.
+/// If others noted something for so long after a process's last note, it notes nothing any more.
 const NOTED_SINCE_MICROS: u64 = 1_000_000;
-/// What a link says of itself whose peer died.
+/// The reason of a link that ended because its peer died.
 const DIED: &str = "process has died";
 
 impl Timeline<'_> {

@@ -74,8 +74,8 @@ fn members_that_end_one_after_the_other_did_not_lose_their_power() {
     assert_eq!(cause(vec![life("n3", 3, vec![before]), life("n3", 3, vec![after])]), "power-lost");
 }
 
-/// Goal: whoever is killed is told as killed, however long the election takes. Method: the successor sees its link end at once and wins
-/// 300 ms later; or it had heard nothing for 300 ms before its link ended.
+/// Goal: a leader that is killed is told as killed, however long the election takes. Method: the successor sees its link end at once and
+/// wins 300 ms later; or it had heard nothing for 300 ms before its link ended.
 #[test]
 fn an_election_that_takes_long_makes_no_pause_of_a_kill() {
     let link_ends = Mark::LinkDown { peer: "n1".into(), why: "closed by the peer".into() };
@@ -279,7 +279,8 @@ fn a_request_that_came_to_nothing_is_not_blamed() {
     assert_eq!([cause("the link to n1 went down"), cause("n1 hands over")], ["killed", "handed-over"]);
 }
 
-/// Goal: whoever only sees that leadership was handed over does not say why. Method: the successor's notes alone, and with the leader's.
+/// Goal: a member that only sees that leadership was handed over does not say why. Method: the successor's notes alone, and with the
+/// leader's.
 #[test]
 fn a_hand_over_is_explained_by_who_did_it() {
     let old = life(
@@ -497,7 +498,7 @@ fn a_kill_while_a_follower_stands_still_is_told_at_its_time() {
     }
 }
 
-/// Goal: whoever stood still misses nobody meanwhile. Method: the follower that stood still is elected; it has heard nothing from its
+/// Goal: a member that stood still misses nobody meanwhile. Method: the follower that stood still is elected; it has heard nothing from its
 /// leader for two seconds, or has just heard what was kept for it.
 #[test]
 fn the_pause_of_a_successor_is_not_ascribed_to_the_killed_leader() {

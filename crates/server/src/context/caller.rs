@@ -81,7 +81,7 @@ impl<B: Backend> Context<B> {
         Ok(Caller { proof, trail })
     }
 
-    /// Whether a token is good no more. What cannot be found out now is not so.
+    /// Whether a token is good no more; `false` if that cannot be found out now.
     pub(crate) async fn has_ended(&self, token: &str) -> bool {
         let refused = self.recognise(token).await.err();
         refused.is_some_and(|refusal| EtcdError::of(&refusal) == Some(EtcdError::InvalidAuthToken))

@@ -248,7 +248,7 @@ where
         S: Stream<Item = Result<A, Status>> + Send + 'static,
         F: Future<Output = Result<tonic::Response<S>, Status>>,
     {
-        // What cannot be read has not begun to be answered.
+        // A request that cannot be read has not begun to be answered.
         let request = match self.request().await {
             Ok(request) => request,
             Err(status) => return refuse(&status),

@@ -58,7 +58,7 @@ pub(crate) fn lease_of(path: &str) -> Option<&str> {
     path.strip_prefix("/v1/leases/")?.strip_suffix("/tether")
 }
 
-/// Answers who asks for a tether.
+/// Answers a request for a tether.
 pub(crate) async fn answer<B: Backend>(services: &Services<B>, mut request: Request<Incoming>) -> Response<Body> {
     let refuse = |status, why: String| text(status, why + "\n");
     let bad = |why: &str| refuse(StatusCode::BAD_REQUEST, why.to_owned());

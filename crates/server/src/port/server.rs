@@ -349,7 +349,7 @@ async fn talk<B: Backend>(preface: Preface, stream: Begun, services: Arc<Service
     }
 }
 
-/// Tells who is at the other end, to where it matters.
+/// Adds the other end's address and name to a request, for those who judge it.
 fn tell_peer(request: &mut hyper::Request<Incoming>, peer: Peer, name: Option<&CommonName>) {
     if let Some(name) = name {
         request.extensions_mut().insert(name.clone());

@@ -64,7 +64,7 @@ impl<B: Backend> Context<B> {
         self.by_creation(view, prefix, SortOrder::Descend, max_create_revision, 0).await
     }
 
-    /// One of those below a prefix, which may be many: whoever names an election says how many keys are looked at.
+    /// One of those below a prefix, which may be many: the caller that names an election decides how many keys are looked at.
     async fn by_creation(
         &self,
         view: &View,

@@ -32,7 +32,7 @@ const WITNESSES_FROM: ApplyVersion = ApplyVersion(4);
 /// Pause before a member announces its name again after a failure.
 const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
 
-/// With which token the member that is added is to begin; etcd's clients ask for none, and then whoever has its peer URL may.
+/// The token with which the member that is added has to begin; etcd's clients ask for none, and then any process at its peer URL may.
 ///
 /// It is the storage incarnation of the data directory that it will make, so that it counts once: another directory of the same
 /// incarnation holds less than the first said to be durable, and is refused as an old copy.

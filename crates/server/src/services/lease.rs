@@ -121,7 +121,7 @@ impl<B: Backend> Lease for Services<B> {
         let view = self.read(&caller, Need::User).await?;
         let header = self.header(view.revision());
         let (proof, memory) = (caller.proof().cloned(), self.memory.clone());
-        // As etcd from CVE-2026-33413 on: whoever sees a lease may see what hangs on it.
+        // As etcd from CVE-2026-33413 on: a caller that may see a lease may see its keys.
         let list = move || {
             let leases = view.leases();
             let may_see_all = view.permit(proof.as_ref(), Need::Root).is_ok();

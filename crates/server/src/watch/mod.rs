@@ -180,7 +180,7 @@ impl<B: Backend> Watching<B> {
                 return Ok(response);
             }
             if let Some(create) = self.asked.pop_front() {
-                // Bounded by their number, and whoever waits by them would look again at once if they were refused.
+                // Bounded by their number; and a client that waits by them would look again at once if they were refused.
                 self.on_create(create, Held::nothing(&self.outlet.memory)).await?;
                 continue;
             }

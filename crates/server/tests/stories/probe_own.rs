@@ -128,7 +128,7 @@ async fn every_call_of_ours_refuses_whom_it_must() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Goal: whoever is no user learns nothing from a call but that it is refused, and changes nothing. Method: bodies that are
+/// Goal: a caller without a user learns nothing from a call but that it is refused, and changes nothing. Method: bodies that are
 /// wrong, whose faults are told to users.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_wrong_with_a_body_is_told_to_users_alone() {

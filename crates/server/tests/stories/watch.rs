@@ -154,7 +154,7 @@ async fn ids_ranges_and_cancellation_are_etcds() {
     assert_eq!(watching.next().await.watch_id, 7);
 }
 
-/// Goal: who asks for forgotten history learns so, with the revision that is left.
+/// Goal: a watcher that asks for forgotten history learns so, with the revision that is left.
 #[tokio::test]
 async fn a_watch_of_forgotten_history_is_cancelled() {
     let served = Served::start().await;
@@ -295,7 +295,7 @@ async fn the_keys_of_watchers_stand_in_the_budget() {
                 answer if answer.canceled => break answer.cancel_reason,
                 _ => made += 1,
             },
-            // What is on its way stands in the budget as well.
+            // Events on their way count in the budget as well.
             Err(status) => break status.message().to_owned(),
         }
         assert!(made < 100, "nothing is refused");

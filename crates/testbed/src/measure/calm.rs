@@ -79,7 +79,7 @@ impl Subject {
             }
             let Ok(answer) = client.maintenance().status(StatusRequest {}).await else { continue };
             let answer = answer.into_inner();
-            // A follower may not have heard yet; who knows a higher term knows better.
+            // A follower may not have heard yet; a member that knows a higher term knows better.
             if answer.leader != 0 && answer.raft_term > seen.0 {
                 seen = (answer.raft_term, answer.leader);
             }

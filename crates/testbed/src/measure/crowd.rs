@@ -38,7 +38,7 @@ pub(crate) struct Crowd {
 }
 
 /// The one thread on which a crowd lives, behind everybody else: elsewhere its clients run on machines of their own. When a node
-/// dies each of them notices, and whoever measures would wait until the last one has.
+/// dies each of them notices, and a measurement on the same threads would wait until the last one has.
 struct CrowdThread(Option<Runtime>);
 
 impl CrowdThread {

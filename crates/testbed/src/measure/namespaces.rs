@@ -1,4 +1,4 @@
-//! A machine for each node: [`Namespaces`], network namespaces that a bridge joins. What a power cut does to the others is seen only
+//! A machine for each node: [`Namespaces`], network namespaces that a bridge joins. The effect of a power cut on the others is seen only
 //! so: the kernel of a killed process says good-bye to its peers, and a link that is down takes that along.
 
 use anyhow::{Context, Result, bail};
@@ -58,7 +58,7 @@ impl Namespaces {
 
 impl Drop for Namespaces {
     fn drop(&mut self) {
-        // What is gone already needs no removal.
+        // A namespace that is gone already needs no removal.
         for number in 1..=self.count {
             let _ = ip(&format!("netns del hm-{number}"));
             let _ = ip(&format!("link del hm-link-{number}"));

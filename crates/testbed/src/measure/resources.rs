@@ -1,4 +1,4 @@
-//! What processes use, by `/proc`: memory, and time on a processor.
+//! Resources that processes use, by `/proc`: memory, and time on a processor.
 
 use std::time::Duration;
 

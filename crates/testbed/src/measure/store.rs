@@ -1,4 +1,4 @@
-//! What a store of many keys costs: memory of a member, its start, and the longest put while snapshots are cut: [`run`].
+//! The cost of a store of many keys: memory of a member, its start, and the longest put while snapshots are cut: [`run`].
 //!
 //! Each round gives each program a cluster of its own, one after the other. Keys are written in their order, as the bench does before it
 //! reads; each member is killed and started again in turn; then 64 clients overwrite keys in any order while members cut snapshots and a
@@ -21,7 +21,7 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// Time for which clients write beside snapshots, in seconds.
 const WRITING: &str = "20";
 
-/// What one cluster showed.
+/// The measurements of one cluster.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     filled_mib: f64,

@@ -1,4 +1,4 @@
-//! What many leases, watches, connections and watchers of one prefix cost: [`run`].
+//! The cost of many leases, watches, connections and watchers of one prefix: [`run`].
 
 use crate::crowd::{self, Crowd, Sizes};
 use crate::resources::AtRest;

@@ -6,7 +6,7 @@
 //! proves that a way out exists, not that every way leads out. Each costs thousands of steps, so a sample of worlds is asked.
 //!
 //! ```text
-//!    any world ── who is down starts ── all messages arrive ── timers: the leader's, or else one member's after the other's ──►
+//!    any world ── members that are down start ── all messages arrive ── timers: the leader's, or else one member's after the other's ──►
 //!    a leader, in the last term, has committed all that it holds
 //! ```
 

@@ -9,7 +9,7 @@ use super::Conviction;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What is found sooner is found again each time.
+/// A defect that is found sooner than this is looked for anew each time.
 const LONG: Duration = Duration::from_secs(1);
 
 /// The run that convicted a defect when it was last looked for.
@@ -47,7 +47,7 @@ impl Run {
             let script = found.as_ref().and_then(|found| found.script.as_ref()).filter(|_| begun.elapsed() >= LONG);
             match script {
                 Some(script) => std::fs::write(&self.path, script).expect("the folder of kept runs can be written"),
-                // What is found at once, by a story, or by nothing, needs none.
+                // A defect that is found at once, by a story, or by nothing, needs no script.
                 None => drop(std::fs::remove_file(&self.path)),
             }
         }

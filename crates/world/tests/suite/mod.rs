@@ -131,7 +131,7 @@ pub fn by_story<P: Searched>(title: &str, text: &str, options: &P::Options) -> O
     Some(Conviction::new(format!("script {title}"), property))
 }
 
-/// Plants each of these defects, and prints who found what. What is not sought may stay at large.
+/// Plants each of these defects, and prints who found what. A defect that is not sought may stay unfound.
 pub fn convict_all<P: Searched, D: Copy + Sync>(
     defects: &[D],
     name: impl Fn(D) -> &'static str + Sync,

@@ -324,7 +324,7 @@ impl Shared {
         receiver
     }
 
-    /// Everybody who waits learns that nobody knows.
+    /// Tells all requests that wait that their outcome is unknown.
     fn end(&self) {
         let mut state = self.state();
         self.is_over.send_replace(true);

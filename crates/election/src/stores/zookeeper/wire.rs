@@ -1,6 +1,6 @@
 //! ZooKeeper's bytes: the few requests that an election needs, and their answers.
 //!
-//! Numbers are big-endian; strings and buffers begin with their length, -1 for none. What comes from the network is never
+//! Numbers are big-endian; strings and buffers begin with their length, -1 for none. Bytes from the network are never
 //! trusted: a message that is too short or too long is [`Malformed`].
 
 use std::fmt;

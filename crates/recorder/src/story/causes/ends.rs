@@ -75,7 +75,7 @@ impl Case<'_, '_> {
         Cause::Killed { seen_by: seen.collect() }
     }
 
-    /// What was missed of the old leader for long before it was killed. A killed process is missed at once; one that was missed
+    /// The silence of an old leader that was missed for long before it was killed. A killed process is missed at once; one that was missed
     /// before stood still, or was cut off: then it went on to note what it was told.
     pub(super) fn silence_before_the_kill(&self) -> Option<Cause> {
         let (at, micros) = self.silence()?;

@@ -1,4 +1,4 @@
-//! What the links to an old leader say of its end.
+//! The evidence of the links to an old leader on how it ended.
 
 use super::{BrokenLink, Case, MISSED_MICROS, SILENT_MICROS, TOGETHER_MICROS};
 use crate::mark::Mark;
@@ -64,8 +64,8 @@ impl Case<'_, '_> {
         is_heard && lives.len() > 1 && self.after.life.is_some_and(|life| lives.contains(&life))
     }
 
-    /// What the new leader noted of the end of its link to the old one, if it asked for votes for that: also where the link came up
-    /// again before it led.
+    /// The reason that the new leader noted for the end of its link to the old one, if it asked for votes for that: also where the link
+    /// came up again before it led.
     pub(super) fn ended_link(&self) -> Option<String> {
         let elected = self.elected();
         let said = self.line.of_life(self.after.life, elected.saturating_sub(SILENT_MICROS), elected);

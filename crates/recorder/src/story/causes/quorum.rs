@@ -1,4 +1,4 @@
-//! What became of the others, where the old leader gave way because it heard no quorum.
+//! The fate of the other members, where the old leader gave way because it heard no quorum.
 
 use super::{Case, Cause, MISSED_MICROS, SILENT_MICROS, stood_still};
 use crate::mark::Mark;

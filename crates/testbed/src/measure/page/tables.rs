@@ -1,4 +1,4 @@
-//! What a command printed: its tables, and the words around them: [`Said`]; and how several stand on a page: [`shown`].
+//! The output of a command: its tables, and the words around them: [`Said`]; and how several stand on a page: [`shown`].
 
 use std::fmt::Write as _;
 
