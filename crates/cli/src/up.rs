@@ -211,7 +211,7 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
     let workbench = workbench.as_ref().map(|workbench| workbench.socket.as_path());
     let (mut pids, mut voices) = (Vec::new(), Vec::new());
     let mut lives = vec![Life { began: Instant::now(), short_ones: 0, last_words: String::new() }; seats.len()];
-    let mut told = Told { shows_audit: form.shows_audit, ..Told::default() };
+    let mut told = Shown { shows_audit: form.shows_audit, ..Shown::default() };
     for (position, seat) in seats.iter().enumerate() {
         let started = spawn(seats, position, form, workbench, news.clone());
         let (pid, voice) = started.with_context(|| format!("cannot start {}", seat.name))?;
@@ -367,15 +367,15 @@ struct Life {
     last_words: String,
 }
 
-/// What was shown, and what is to be.
+/// The warnings that were shown already, and whether lines of the audit are shown as well.
 #[derive(Default)]
-struct Told {
+struct Shown {
     /// Warnings and errors: each is shown once.
     warnings: HashSet<(String, String)>,
     shows_audit: bool,
 }
 
-impl Told {
+impl Shown {
     /// Shows what a person wants to see: transitions, warnings and errors.
     fn show(&mut self, name: &str, line: &str) {
         // There may be thousands of them a second, and within a text these quotes would have a backslash before them.

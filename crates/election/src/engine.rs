@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Office, Leadership ── Order ──► ┌ engine ──────────────────────────────┐
-//!   drivers ───────────── Told ───► │ timers that are due, then one input  │ ──► seats ──► store
+//!   drivers ────── DriverEvent ───► │ timers that are due, then one input  │ ──► seats ──► store
 //!                                   │ candidate.handle(..) ──► effects     │ ──► tenures (atomics, watch channels)
 //!                                   └──────────────────────────────────────┘
 //! ```
@@ -16,7 +16,7 @@ use crate::leadership::{Phase, Tenure};
 use crate::office::Named;
 use crate::progress::Ticker;
 use crate::renewals::RenewalCounters;
-use crate::seat::{Key, Line, Seat, Sitter, Store, Told, Turns};
+use crate::seat::{DriverEvent, Key, Line, Seat, Sitter, Store, Turns};
 use crate::will::Bequest;
 use hustings_lease::candidate::Health;
 use hustings_lease::{
@@ -116,7 +116,7 @@ impl Engine {
     }
 }
 
-/// What this process knows of each election of a store, also of those for which it stands no more.
+/// The knowledge of this process about each election of a store, also of those in which it is no candidate any more.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// The store as `--store` names it, without a password.
@@ -186,8 +186,8 @@ struct Runner {
 struct Host {
     store: Box<dyn Store>,
     orders: mpsc::UnboundedReceiver<Order>,
-    told: mpsc::UnboundedReceiver<Told>,
-    tell: mpsc::UnboundedSender<Told>,
+    told: mpsc::UnboundedReceiver<DriverEvent>,
+    tell: mpsc::UnboundedSender<DriverEvent>,
     turns: Turns,
     timer: BootTimer,
     /// The time to live that is asked for, and the one that the store grants.
@@ -299,19 +299,19 @@ impl Host {
         }
     }
 
-    fn on_told(&mut self, told: Told) {
+    fn on_told(&mut self, told: DriverEvent) {
         match told {
-            Told::Opened(ttl) => match refusal_of(self.asked_ttl, ttl, self.store.profile().name) {
+            DriverEvent::Opened(ttl) => match refusal_of(self.asked_ttl, ttl, self.store.profile().name) {
                 Some(why) => self.refuse(CampaignError::Store(why)),
                 None => {
                     self.ttl = Some(ttl);
                     self.let_stand();
                 }
             },
-            Told::Refused(why) => self.refuse(CampaignError::Store(why)),
-            Told::Denied(why) => self.refuse(CampaignError::Denied(why)),
-            Told::DeniedTo(key, why) => self.on_denied(key, why),
-            Told::For(key, input) => self.feed(key, input),
+            DriverEvent::Refused(why) => self.refuse(CampaignError::Store(why)),
+            DriverEvent::Denied(why) => self.refuse(CampaignError::Denied(why)),
+            DriverEvent::DeniedTo(key, why) => self.on_denied(key, why),
+            DriverEvent::For(key, input) => self.feed(key, input),
         }
     }
 

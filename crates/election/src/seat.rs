@@ -6,7 +6,7 @@
 use crate::observe::{Leader, StoreError, Wish};
 use crate::will::Will;
 use hustings_lease::history::History;
-use hustings_lease::{Answer, Attempt, CandidateId, Input, Profile, Refusal, Request, Sight, Token};
+use hustings_lease::{Answer, Attempt, CandidateId, Input, Observation, Profile, Refusal, Request, Token};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ impl Key {
 
 /// News from the drivers to the engine.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum DriverEvent {
     /// The store grants this time to live: candidates may stand.
     Opened(Duration),
     /// The store cannot be used, and trying again does not help.
@@ -49,7 +49,7 @@ pub(crate) enum Told {
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) key: Key,
-    pub(crate) told: UnboundedSender<Told>,
+    pub(crate) told: UnboundedSender<DriverEvent>,
 }
 
 impl Line {
@@ -57,18 +57,18 @@ impl Line {
         self.input(Input::Answer(attempt, answer));
     }
 
-    pub(crate) fn saw(&self, sight: Sight) {
-        self.input(Input::Seen(sight));
+    pub(crate) fn saw(&self, observation: Observation) {
+        self.input(Input::Seen(observation));
     }
 
     /// Tells that the store does not let the user do this. Ends a campaign that the store has never let in; others go on.
     pub(crate) fn denied(&self, why: &str) {
-        let _ = self.told.send(Told::DeniedTo(self.key, why.to_owned()));
+        let _ = self.told.send(DriverEvent::DeniedTo(self.key, why.to_owned()));
     }
 
     pub(crate) fn input(&self, input: Input) {
         // An engine that has ended needs no input.
-        let _ = self.told.send(Told::For(self.key, input));
+        let _ = self.told.send(DriverEvent::For(self.key, input));
     }
 }
 
@@ -146,8 +146,8 @@ impl Sitter {
 pub(crate) trait Store: Send {
     /// The store's profile: its limits and habits.
     fn profile(&self) -> Profile;
-    /// Opens it; from inside the engine's runtime. Says [`Told::Opened`] once.
-    fn open(&mut self, told: UnboundedSender<Told>);
+    /// Opens it; from inside the engine's runtime. Says [`DriverEvent::Opened`] once.
+    fn open(&mut self, told: UnboundedSender<DriverEvent>);
     /// A place for a candidate.
     fn seat(&mut self, sitter: Sitter) -> Box<dyn Seat>;
     /// Ends what the store holds for this process, when no candidate is left.

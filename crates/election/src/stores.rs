@@ -6,13 +6,13 @@ pub(crate) mod etcd;
 pub(crate) mod history;
 #[cfg(feature = "kubernetes")]
 pub(crate) mod kubernetes;
-pub(crate) mod mood;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(any(feature = "postgres", feature = "kubernetes"))]
 pub(crate) mod record;
 pub(crate) mod refusal;
 pub(crate) mod shared_lease;
+pub(crate) mod troubles;
 pub(crate) mod written;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;

@@ -37,7 +37,7 @@ pub use words::{Change, Effect, Health, Heir, Input, Loss, Name, Until, When, Wh
 
 use crate::handover::Roster;
 use crate::laboratory::Defect;
-use crate::store::{Answer, Attempt, CandidateId, Note, Profile, Renewal, Request, Sight, Version};
+use crate::store::{Answer, Attempt, CandidateId, Note, Observation, Profile, Renewal, Request, Version};
 use crate::timing::{Misfit, Timing};
 use crate::token::Token;
 use std::time::Duration;
@@ -218,7 +218,7 @@ impl Candidate {
         let mut out = Vec::new();
         match input {
             Input::Answer(attempt, answer) => self.on_answer(attempt, answer, &mut out),
-            Input::Seen(sight) => self.on_seen(sight, &mut out),
+            Input::Seen(observation) => self.on_seen(observation, &mut out),
             Input::Timer(name) => self.on_timer(name, &mut out),
             Input::Health(health) => self.on_health(health, &mut out),
             Input::StandDown(why) => self.on_stand_down(why, &mut out),
@@ -274,14 +274,14 @@ impl Candidate {
         }
     }
 
-    fn on_seen(&mut self, sight: Sight, out: &mut Vec<Effect>) {
-        match sight {
-            Sight::Vacant { version, note } => self.on_vacant(version, note, out),
-            Sight::Held { by, token, version, ttl } => self.on_held(by, token, version, ttl, out),
-            Sight::Turn { token, note, is_clear } => self.on_turn(token, note, is_clear, out),
-            Sight::EntryGone(token) => self.on_entry_gone(token, out),
-            Sight::Roster(standings) => self.on_roster(standings, out),
-            Sight::Interrupted => self.on_interrupted(out),
+    fn on_seen(&mut self, observation: Observation, out: &mut Vec<Effect>) {
+        match observation {
+            Observation::Vacant { version, note } => self.on_vacant(version, note, out),
+            Observation::Held { by, token, version, ttl } => self.on_held(by, token, version, ttl, out),
+            Observation::Turn { token, note, is_clear } => self.on_turn(token, note, is_clear, out),
+            Observation::EntryGone(token) => self.on_entry_gone(token, out),
+            Observation::Roster(standings) => self.on_roster(standings, out),
+            Observation::Interrupted => self.on_interrupted(out),
         }
     }
 

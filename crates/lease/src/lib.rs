@@ -42,7 +42,7 @@ pub use candidate::{Candidate, Change, Effect, Heir, Input, Loss, Name, Settings
 pub use gate::{Barred, FenceGate, Memory, Shelf};
 pub use laboratory::Defect;
 pub use schedule::Schedule;
-pub use store::{Answer, Attempt, CandidateId, Note, Profile, Refusal, Request, Sight, Version};
+pub use store::{Answer, Attempt, CandidateId, Note, Observation, Profile, Refusal, Request, Version};
 pub use store_model::{Desk, StoreModel};
 pub use timing::{Misfit, Timing};
 pub use token::Token;

@@ -120,7 +120,7 @@ impl fmt::Display for Refusal {
 
 /// An observation of a look or a watch. It may be late or lost: it is a hint, except where a variant says more.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Sight {
+pub enum Observation {
     /// Nobody holds the election.
     Vacant {
         /// The version to swap on, if there is a record; `None` if there is none, or in a queue.
@@ -153,7 +153,7 @@ pub enum Sight {
     },
     /// In a queue: the entry with this token, which was this candidate's, is seen to be gone.
     EntryGone(Token),
-    /// Everybody who stands for election; in a queue in its order.
+    /// All candidates; in a queue in its order.
     Roster(Vec<Standing>),
     /// The connection was replaced: what happened meanwhile was not seen, and renewals before count no more.
     Interrupted,

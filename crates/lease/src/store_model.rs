@@ -17,7 +17,7 @@ mod race;
 
 pub use desk::Desk;
 
-use crate::store::{Answer, CandidateId, Note, Profile, Renewal, Request, Sight, Version};
+use crate::store::{Answer, CandidateId, Note, Observation, Profile, Renewal, Request, Version};
 use crate::timing::micros;
 use crate::token::Token;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,7 @@ pub struct Command {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reply {
     /// Observations that the candidate is told before the answer.
-    pub sights: Vec<Sight>,
+    pub observations: Vec<Observation>,
     /// The answer to the request.
     pub answer: Answer,
     /// The session has ended; the next one must have another number.
@@ -147,14 +147,14 @@ impl StoreModel {
             false => self.execute_in_race(command, now),
         };
         Some(Reply {
-            sights: self.sights(&command.session),
+            observations: self.observations(&command.session),
             answer,
             is_session_over: self.over.contains(&command.session),
         })
     }
 
     /// The observations of a watch of this session at this moment.
-    pub fn sights(&self, session: &Session) -> Vec<Sight> {
+    pub fn observations(&self, session: &Session) -> Vec<Observation> {
         if self.profile.is_queue() { self.sights_of_queue(session) } else { self.sights_of_record() }
     }
 
@@ -309,7 +309,7 @@ impl StoreModel {
         }
     }
 
-    /// Beyond what is assumed: a client that believes what it remembers clears the holder, whoever that is (client-go's
+    /// Beyond what is assumed: a client that believes what it remembers clears any holder (client-go's
     /// release after a sleep).
     pub fn erase(&mut self) {
         self.revision += 1;

@@ -41,7 +41,7 @@ impl fmt::Display for Verdict {
 
 /// One telling of a story.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Told {
+pub struct Run {
     /// The form that was played.
     pub subject: &'static str,
     /// The events, in order.
@@ -50,7 +50,7 @@ pub struct Told {
     pub verdict: Verdict,
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.subject)?;
         self.lines.iter().try_for_each(|line| writeln!(f, "{line}"))?;
@@ -66,9 +66,9 @@ pub struct Story {
     /// The property that must hold.
     pub must_hold: &'static str,
     /// The form that is usually built.
-    pub broken: Told,
+    pub broken: Run,
     /// The replacement in this crate.
-    pub repaired: Told,
+    pub repaired: Run,
 }
 
 /// All stories, in the order in which they are best read.
@@ -106,12 +106,12 @@ impl Teller {
         self.lines.push(format!("  {what}"));
     }
 
-    fn end(self, holds: bool, held: impl fmt::Display, broke: impl fmt::Display) -> Told {
+    fn end(self, holds: bool, held: impl fmt::Display, broke: impl fmt::Display) -> Run {
         let verdict = match holds {
             true => Verdict::Holds(held.to_string()),
             false => Verdict::Broken(broke.to_string()),
         };
-        Told { subject: self.subject, lines: self.lines, verdict }
+        Run { subject: self.subject, lines: self.lines, verdict }
     }
 }
 

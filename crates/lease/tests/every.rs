@@ -1,5 +1,5 @@
 //! Goal: one believer in every world of three candidates and four ticks. Method: all orders in which requests, answers,
-//! sights and timers may come, early, late or never, are walked through; a world that was seen before is not walked again.
+//! observations and timers may come, early, late or never, are walked through; a world that was seen before is not walked again.
 //!
 //! Clocks are off by one tick, each reading in the way that is worst: a request seems to leave one tick later than it does,
 //! a timer may fire one tick before its time, and a belief is asked of a clock that is not ahead. Each
@@ -7,8 +7,8 @@
 
 use hustings_lease::store_model::{Command, Reply};
 use hustings_lease::{
-    Answer, Attempt, Candidate, CandidateId, Defect, Desk, Effect, Input, Name, Profile, Request, Schedule, Settings,
-    Sight, StoreModel, Timing, Token, Unstopped, laboratory,
+    Answer, Attempt, Candidate, CandidateId, Defect, Desk, Effect, Input, Name, Observation, Profile, Request,
+    Schedule, Settings, StoreModel, Timing, Token, Unstopped, laboratory,
 };
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -205,11 +205,11 @@ impl World {
             Step::Timeout(number) => self.host(number).on_timeout(clock, setup),
             Step::See(number) => {
                 let session = self.host(number).desk.session();
-                let mut sights = self.store.sights(&session);
+                let mut observations = self.store.observations(&session);
                 if !self.store.has_entry(&session) {
-                    sights.extend(self.host(number).desk.entry().map(Sight::EntryGone));
+                    observations.extend(self.host(number).desk.entry().map(Observation::EntryGone));
                 }
-                let inputs = sights.into_iter().map(Input::Seen).collect();
+                let inputs = observations.into_iter().map(Input::Seen).collect();
                 let revision = self.store.revision();
                 self.host(number).seen = revision;
                 self.host(number).inputs(inputs, clock, setup);
@@ -245,8 +245,8 @@ impl Host {
         let (attempt, command, reply) = self.reply.take().expect("a reply is on its way");
         self.fire(clock, clock, setup);
         self.schedule.on_answer(attempt, (clock + 1) * TICK);
-        let (sights, answer) = self.desk.on_reply(&command, reply);
-        let mut inputs: Vec<Input> = sights.into_iter().map(Input::Seen).collect();
+        let (observations, answer) = self.desk.on_reply(&command, reply);
+        let mut inputs: Vec<Input> = observations.into_iter().map(Input::Seen).collect();
         inputs.push(Input::Answer(attempt, answer));
         self.inputs(inputs, clock, setup);
     }

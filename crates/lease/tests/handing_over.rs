@@ -6,7 +6,8 @@ use hustings_lease::candidate::{HEIR_TIME, Health, STAND_BACK};
 use hustings_lease::handover::PREFERRED_FOR;
 use hustings_lease::store::Standing;
 use hustings_lease::{
-    Answer, Attempt, Change, Heir, Input, Loss, Name, Profile, Request, Sight, Unstopped, Until, Version, When, Why,
+    Answer, Attempt, Change, Heir, Input, Loss, Name, Observation, Profile, Request, Unstopped, Until, Version, When,
+    Why,
 };
 use std::time::Duration;
 use support::stage::{Stage, id, standing, token, will};
@@ -18,10 +19,10 @@ fn handed_to(heir: &str) -> Option<Loss> {
 #[test]
 fn a_holder_hands_over_to_a_preferred_candidate_that_stays_healthy() {
     let mut a = Stage::of(Profile::ETCD).leads(1);
-    a.sees(Sight::Roster(vec![standing("a", 0), standing("b", 1), standing("c", 2)]));
+    a.sees(Observation::Roster(vec![standing("a", 0), standing("b", 1), standing("c", 2)]));
     assert_eq!(a.sets(Name::Prefer), Some(When::After(PREFERRED_FOR)));
-    a.sees(Sight::Roster(vec![standing("a", 0), standing("b", 1), standing("c", 2)]));
-    assert_eq!(a.effects, [], "the same sight again starts nothing anew");
+    a.sees(Observation::Roster(vec![standing("a", 0), standing("b", 1), standing("c", 2)]));
+    assert_eq!(a.effects, [], "the same observation again starts nothing anew");
     assert_eq!(a.fires(Name::Prefer).stops(), handed_to("c"));
     let Some(Request::Release(note)) = a.hears(Input::Stopped).asks() else { panic!("it releases: {:?}", a.effects) };
     assert_eq!(note.heir, Some(id("c")));
@@ -31,8 +32,8 @@ fn a_holder_hands_over_to_a_preferred_candidate_that_stays_healthy() {
 #[test]
 fn a_preferred_candidate_that_falls_ill_is_awaited_no_more() {
     let mut a = Stage::of(Profile::ETCD).leads(1);
-    a.sees(Sight::Roster(vec![standing("b", 1)]));
-    a.sees(Sight::Roster(vec![Standing { is_healthy: false, ..standing("b", 1) }]));
+    a.sees(Observation::Roster(vec![standing("b", 1)]));
+    a.sees(Observation::Roster(vec![Standing { is_healthy: false, ..standing("b", 1) }]));
     assert!(a.cancels(Name::Prefer));
     assert_eq!(a.fires(Name::Prefer).stops(), None);
 }
@@ -40,7 +41,7 @@ fn a_preferred_candidate_that_falls_ill_is_awaited_no_more() {
 #[test]
 fn nobody_is_handed_over_to_behind_a_stranger_in_a_queue() {
     let stranger = Standing { is_ours: false, ..standing("x", 0) };
-    let roster = Sight::Roster(vec![standing("a", 0), stranger, standing("b", 5)]);
+    let roster = Observation::Roster(vec![standing("a", 0), stranger, standing("b", 5)]);
     let mut a = Stage::of(Profile::ETCD).leads(1);
     assert_eq!(a.sees(roster.clone()).sets(Name::Prefer), None);
     let mut a = Stage::of(Profile::CONSUL).leads(1);
@@ -58,32 +59,32 @@ fn an_operator_names_the_heir() {
 #[test]
 fn in_a_queue_others_let_the_heir_pass_once_per_predecessor() {
     let mut a = Stage::of(Profile::ETCD).waits(2);
-    a.sees(Sight::Turn { token: token(2), note: will(1, "c"), is_clear: false });
+    a.sees(Observation::Turn { token: token(2), note: will(1, "c"), is_clear: false });
     let Some(Request::Release(note)) = a.asks() else { panic!("it leaves the queue: {:?}", a.effects) };
     assert_eq!((note.token, note.heir), (token(1), Some(id("c"))), "the will goes on to whoever is next");
     assert_eq!(a.is_answered(Answer::Gone).sets(Name::StandBack), Some(When::After(HEIR_TIME)));
     a.fires(Name::StandBack).is_answered(Answer::Gone).is_answered(Answer::Waiting(Some(token(5))));
-    a.sees(Sight::Turn { token: token(5), note: will(1, "c"), is_clear: false });
+    a.sees(Observation::Turn { token: token(5), note: will(1, "c"), is_clear: false });
     assert!(a.believes(), "the heir is dead: {:?}", a.effects);
 }
 
 #[test]
 fn in_a_queue_the_heir_takes_its_turn() {
     let mut a = Stage::of(Profile::ETCD).waits(2);
-    assert!(a.sees(Sight::Turn { token: token(2), note: will(1, "a"), is_clear: false }).believes());
+    assert!(a.sees(Observation::Turn { token: token(2), note: will(1, "a"), is_clear: false }).believes());
 }
 
 /// Candidate `a` of rank 3 waits in a race.
 fn racer() -> Stage {
     let mut a = Stage::with(Profile::KUBERNETES, |settings| settings.rank = 3);
-    a.sees(Sight::Held { by: id("b"), token: token(1), version: Version(1), ttl: None })
+    a.sees(Observation::Held { by: id("b"), token: token(1), version: Version(1), ttl: None })
         .is_answered(Answer::Waiting(None));
     a
 }
 
 #[test]
 fn in_a_race_the_heir_goes_at_once_and_the_others_stand_back_for_it() {
-    let vacant = |heir| Sight::Vacant { version: Some(Version(2)), note: will(1, heir) };
+    let vacant = |heir| Observation::Vacant { version: Some(Version(2)), note: will(1, heir) };
     assert_eq!(racer().sees(vacant("a")).sets(Name::Contend), Some(When::After(Duration::ZERO)));
     let mut a = racer();
     assert_eq!(a.sees(vacant("c")).sets(Name::Contend), Some(When::After(HEIR_TIME)));
@@ -93,10 +94,10 @@ fn in_a_race_the_heir_goes_at_once_and_the_others_stand_back_for_it() {
 #[test]
 fn in_a_race_without_an_heir_the_ranks_go_one_after_the_other() {
     let mut a = racer();
-    a.sees(Sight::Vacant { version: Some(Version(2)), note: None });
+    a.sees(Observation::Vacant { version: Some(Version(2)), note: None });
     let (from, to) = (Duration::from_millis(150), Duration::from_millis(200));
     assert_eq!(a.sets(Name::Contend), Some(When::Between(from, to)));
-    a.sees(Sight::Held { by: id("c"), token: token(3), version: Version(3), ttl: None });
+    a.sees(Observation::Held { by: id("c"), token: token(3), version: Version(3), ttl: None });
     assert!(a.cancels(Name::Contend), "another one was first");
     assert_eq!(a.fires(Name::Contend).asks(), None);
 }
@@ -104,7 +105,7 @@ fn in_a_race_without_an_heir_the_ranks_go_one_after_the_other() {
 #[test]
 fn an_unhealthy_leader_releases_and_stands_back_until_it_is_well() {
     let mut a = Stage::of(Profile::ETCD).leads(1);
-    a.sees(Sight::Roster(vec![standing("a", 0), standing("b", 0)]));
+    a.sees(Observation::Roster(vec![standing("a", 0), standing("b", 0)]));
     assert_eq!(a.hears(Input::Health(Health::Unhealthy)).stops(), Some(Loss::Unhealthy));
     a.hears(Input::Stopped).is_answered(Answer::Gone);
     assert_eq!(a.sets(Name::StandBack), Some(When::After(STAND_BACK)));
@@ -124,7 +125,7 @@ fn an_unhealthy_candidate_leaves_the_queue_and_comes_back_as_soon_as_it_is_well(
     // Goal: what strikes all candidates for a moment does not leave the election to nobody for half a minute. Method: it waits for
     // its turn among others.
     let mut a = Stage::of(Profile::ETCD).waits(2);
-    a.sees(Sight::Roster(vec![standing("a", 0), standing("b", 0)]));
+    a.sees(Observation::Roster(vec![standing("a", 0), standing("b", 0)]));
     assert!(matches!(a.hears(Input::Health(Health::Unhealthy)).asks(), Some(Request::Release(_))));
     a.is_answered(Answer::Gone);
     assert_eq!(a.sets(Name::StandBack), Some(When::After(Duration::ZERO)));
@@ -155,7 +156,7 @@ fn who_leaves_while_it_contends_gives_back_what_it_wins() {
 #[test]
 fn work_that_makes_no_progress_loses_its_leadership_and_stands_back_until_it_does() {
     let mut a = Stage::of(Profile::ETCD).leads(1);
-    a.sees(Sight::Roster(vec![standing("a", 0), standing("b", 0)]));
+    a.sees(Observation::Roster(vec![standing("a", 0), standing("b", 0)]));
     assert_eq!(a.hears(Input::Health(Health::Stalled)).stops(), Some(Loss::Stalled));
     assert_eq!(a.fires(Name::Renew).asks(), None, "no renewal for dead work");
     assert!(matches!(a.hears(Input::Stopped).asks(), Some(Request::Release(_))), "it could stop, and so is released");
@@ -205,8 +206,8 @@ fn work_that_ignores_whoever_tells_it_to_stop_is_given_up_unless_its_host_holds_
 #[test]
 fn in_a_race_whoever_has_lost_one_leaves_room_for_others() {
     // Goal: where nobody else races a hand-over takes a round trip; where many do, most of them ask nothing.
-    let vacant = Sight::Vacant { version: Some(Version(9)), note: None };
-    let held = Sight::Held { by: id("b"), token: token(4), version: Version(8), ttl: None };
+    let vacant = Observation::Vacant { version: Some(Version(9)), note: None };
+    let held = Observation::Held { by: id("b"), token: token(4), version: Version(8), ttl: None };
     let mut a = Stage::of(Profile::CONSUL);
     a.sees(held.clone()).is_answered(Answer::Waiting(None));
     assert_eq!(a.sees(vacant.clone()).sets(Name::Contend), Some(When::After(Duration::ZERO)), "it knows of no herd");

@@ -6,8 +6,8 @@ mod support;
 use hustings_lease::candidate::{Health, Heir, Input, Name, Why};
 use hustings_lease::store::Standing;
 use hustings_lease::{
-    Answer, Attempt, Candidate, CandidateId, Defect, Effect, Note, Profile, Refusal, Request, Schedule, Settings,
-    Sight, Timing, Token, Version, laboratory,
+    Answer, Attempt, Candidate, CandidateId, Defect, Effect, Note, Observation, Profile, Refusal, Request, Schedule,
+    Settings, Timing, Token, Version, laboratory,
 };
 use std::time::Duration;
 use support::Dice;
@@ -46,15 +46,15 @@ fn answer(dice: &mut Dice, step: u64) -> Answer {
     }
 }
 
-fn sight(dice: &mut Dice, step: u64) -> Sight {
+fn observation(dice: &mut Dice, step: u64) -> Observation {
     match dice.below(6) {
-        0 => Sight::Vacant { version: dice.one_in(2).then(|| Version(dice.below(4))), note: note(dice, step) },
+        0 => Observation::Vacant { version: dice.one_in(2).then(|| Version(dice.below(4))), note: note(dice, step) },
         1 => {
             let ttl = [None, Some(Duration::ZERO), Some(Duration::MAX)][dice.below(3) as usize];
-            Sight::Held { by: id(dice), token: token(dice, step), version: Version(dice.below(4)), ttl }
+            Observation::Held { by: id(dice), token: token(dice, step), version: Version(dice.below(4)), ttl }
         }
-        2 => Sight::Turn { token: token(dice, step), note: note(dice, step), is_clear: step.is_multiple_of(3) },
-        3 => Sight::EntryGone(token(dice, step)),
+        2 => Observation::Turn { token: token(dice, step), note: note(dice, step), is_clear: step.is_multiple_of(3) },
+        3 => Observation::EntryGone(token(dice, step)),
         4 => {
             let standing = |dice: &mut Dice| Standing {
                 id: id(dice),
@@ -62,9 +62,9 @@ fn sight(dice: &mut Dice, step: u64) -> Sight {
                 is_healthy: dice.one_in(2),
                 is_ours: !dice.one_in(4),
             };
-            Sight::Roster((0..dice.below(4)).map(|_| standing(dice)).collect())
+            Observation::Roster((0..dice.below(4)).map(|_| standing(dice)).collect())
         }
-        _ => Sight::Interrupted,
+        _ => Observation::Interrupted,
     }
 }
 
@@ -87,7 +87,7 @@ fn input(dice: &mut Dice, last: Attempt, step: u64) -> Input {
     match dice.below(16) {
         0..=5 => Input::Answer(last, answer(dice, step)),
         6 => Input::Answer(Attempt(dice.below(last.0 + 3)), answer(dice, step)),
-        7..=9 => Input::Seen(sight(dice, step)),
+        7..=9 => Input::Seen(observation(dice, step)),
         10..=12 => Input::Timer(NAMES[dice.below(13) as usize]),
         13 => Input::Health(match dice.below(16) {
             0 => Health::Unhealthy,

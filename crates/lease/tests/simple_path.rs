@@ -2,8 +2,8 @@
 
 use hustings_lease::candidate::Health;
 use hustings_lease::{
-    Answer, Attempt, Candidate, CandidateId, Change, Effect, Input, Loss, Name, Profile, Refusal, Request, Settings,
-    Sight, Timing, Token, Until, Version, When, Why,
+    Answer, Attempt, Candidate, CandidateId, Change, Effect, Input, Loss, Name, Observation, Profile, Refusal, Request,
+    Settings, Timing, Token, Until, Version, When, Why,
 };
 use std::time::Duration;
 
@@ -104,7 +104,8 @@ fn a_turn_in_a_queue_takes_the_lease_of_the_session() {
     candidate.handle(Input::Answer(Attempt(2), Answer::Waiting(Some(Token::new(9)))));
     candidate.handle(Input::Timer(Name::Renew));
     candidate.handle(Input::Answer(Attempt(3), Answer::Renewed));
-    let effects = candidate.handle(Input::Seen(Sight::Turn { token: Token::new(9), note: None, is_clear: false }));
+    let effects =
+        candidate.handle(Input::Seen(Observation::Turn { token: Token::new(9), note: None, is_clear: false }));
     assert_eq!(believed(&effects), Some((Token::new(9), Until { attempt: Attempt(3), less: ZERO })));
     assert_eq!(asked(&effects), None, "the successor needs no further round trip");
 }
@@ -114,7 +115,8 @@ fn a_turn_on_a_lease_that_is_short_renews_first() {
     let mut candidate = contender(Profile::ETCD);
     candidate.handle(Input::Answer(Attempt(2), Answer::Waiting(Some(Token::new(9)))));
     candidate.handle(Input::Timer(Name::Short));
-    let effects = candidate.handle(Input::Seen(Sight::Turn { token: Token::new(9), note: None, is_clear: false }));
+    let effects =
+        candidate.handle(Input::Seen(Observation::Turn { token: Token::new(9), note: None, is_clear: false }));
     assert_eq!((believed(&effects), asked(&effects)), (None, Some((Attempt(3), Request::Renew))));
     let effects = candidate.handle(Input::Answer(Attempt(3), Answer::Renewed));
     assert_eq!(believed(&effects), Some((Token::new(9), Until { attempt: Attempt(3), less: ZERO })));
@@ -123,7 +125,7 @@ fn a_turn_on_a_lease_that_is_short_renews_first() {
 #[test]
 fn an_observer_swaps_on_the_version_that_has_grown_old() {
     let (mut candidate, _) = Candidate::start(settings(Profile::POSTGRES)).expect("the times fit");
-    let held = |version| Sight::Held {
+    let held = |version| Observation::Held {
         by: CandidateId::named("b"),
         token: Token::new(3),
         version: Version(version),
@@ -162,7 +164,7 @@ fn a_relayed_renewal_counts_the_one_before() {
         let effects = candidate.handle(Input::Answer(Attempt(attempt), Answer::Renewed));
         assert_eq!(believed(&effects).map(|(_, until)| until.attempt), counted.map(Attempt));
     }
-    candidate.handle(Input::Seen(Sight::Interrupted));
+    candidate.handle(Input::Seen(Observation::Interrupted));
 }
 
 #[test]

@@ -4,18 +4,18 @@ mod support;
 
 use hustings_lease::candidate::Health;
 use hustings_lease::{
-    Answer, Attempt, Change, Input, Loss, Name, Note, Profile, Refusal, Request, Sight, Timing, Until, Version, When,
-    Why,
+    Answer, Attempt, Change, Input, Loss, Name, Note, Observation, Profile, Refusal, Request, Timing, Until, Version,
+    When, Why,
 };
 use std::time::Duration;
 use support::stage::{Stage, id, token};
 
-fn held(by: &str, number: u64) -> Sight {
-    Sight::Held { by: id(by), token: token(number), version: Version(number), ttl: None }
+fn held(by: &str, number: u64) -> Observation {
+    Observation::Held { by: id(by), token: token(number), version: Version(number), ttl: None }
 }
 
-fn vacant(version: u64) -> Sight {
-    Sight::Vacant { version: Some(Version(version)), note: None }
+fn vacant(version: u64) -> Observation {
+    Observation::Vacant { version: Some(Version(version)), note: None }
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_conflict_is_read_again_and_never_overwritten() {
 fn an_event_is_no_permission() {
     let mut a = Stage::of(Profile::CONSUL);
     a.sees(held("b", 5)).is_answered(Answer::Waiting(None));
-    a.sees(Sight::Vacant { version: None, note: None });
+    a.sees(Observation::Vacant { version: None, note: None });
     assert!(!a.believes());
     assert_eq!(a.fires(Name::Contend).asks(), Some(Request::Contend { over: None }));
     assert!(!a.is_answered(Answer::Waiting(None)).believes(), "somebody else was first");
@@ -80,24 +80,24 @@ fn an_event_is_no_permission() {
 #[test]
 fn the_turn_of_another_entry_is_nobodys() {
     let mut a = Stage::of(Profile::ETCD).waits(9);
-    assert_eq!(a.sees(Sight::Turn { token: token(4), note: None, is_clear: false }).effects, []);
-    assert!(a.sees(Sight::Turn { token: token(9), note: None, is_clear: false }).believes());
+    assert_eq!(a.sees(Observation::Turn { token: token(4), note: None, is_clear: false }).effects, []);
+    assert!(a.sees(Observation::Turn { token: token(9), note: None, is_clear: false }).believes());
 }
 
 #[test]
 fn a_turn_that_overtakes_the_answer_counts() {
     let mut a = Stage::of(Profile::ETCD);
     a.is_answered(Answer::Gone);
-    assert_eq!(a.sees(Sight::Turn { token: token(9), note: None, is_clear: false }).effects, []);
+    assert_eq!(a.sees(Observation::Turn { token: token(9), note: None, is_clear: false }).effects, []);
     assert!(a.is_answered(Answer::Waiting(Some(token(9)))).believes());
 }
 
 #[test]
 fn an_entry_that_is_gone_ends_the_wait_or_the_tenure() {
     let mut a = Stage::of(Profile::ETCD).waits(9);
-    assert_eq!(a.sees(Sight::EntryGone(token(9))).asks(), Some(Request::Look));
+    assert_eq!(a.sees(Observation::EntryGone(token(9))).asks(), Some(Request::Look));
     let mut a = Stage::of(Profile::ETCD).leads(9);
-    assert_eq!(a.sees(Sight::EntryGone(token(9))).forgets(), Some(Loss::Gone));
+    assert_eq!(a.sees(Observation::EntryGone(token(9))).forgets(), Some(Loss::Gone));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_broken_connection_starts_relayed_renewals_afresh() {
     a.is_answered(Answer::Gone).is_answered(Answer::Won(token(1))).fires(Name::HoldOff);
     a.fires(Name::Renew).is_answered(Answer::Renewed);
     assert!(a.fires(Name::Renew).is_answered(Answer::Renewed).believes(), "the second proves the first");
-    a.sees(Sight::Interrupted).is_answered(Answer::Won(token(1)));
+    a.sees(Observation::Interrupted).is_answered(Answer::Won(token(1)));
     assert_eq!(a.asks(), Some(Request::Renew));
     assert!(!a.is_answered(Answer::Renewed).believes(), "what the lost member heard, it may never have relayed");
     assert!(a.fires(Name::Renew).is_answered(Answer::Renewed).believes());
@@ -185,7 +185,7 @@ fn two_lost_renewals_in_a_row_depose_nobody() {
 fn a_clear_turn_spares_the_hold_off_and_any_other_does_not() {
     for is_clear in [true, false] {
         let mut a = Stage::of(Profile::ZOOKEEPER).waits(9);
-        a.sees(Sight::Turn { token: token(9), note: None, is_clear });
+        a.sees(Observation::Turn { token: token(9), note: None, is_clear });
         assert_eq!((a.believes(), a.sets(Name::HoldOff).is_some()), (is_clear, !is_clear));
     }
 }

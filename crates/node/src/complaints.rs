@@ -16,11 +16,11 @@ const DIFFERENT_MAX: usize = 8;
 #[derive(Debug)]
 pub struct Complaints {
     of: &'static str,
-    told: BTreeMap<String, Told>,
+    told: BTreeMap<String, LastLine>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct LastLine {
     at: Instant,
     since: u64,
 }
@@ -44,7 +44,7 @@ impl Complaints {
     fn count(&mut self, why: &str, now: Instant) -> Option<u64> {
         // Times and ports differ from one to the next, and it is the same thing.
         let key: String = why.chars().filter(|character| !character.is_ascii_digit()).collect();
-        let is_over = |told: &Told| now.duration_since(told.at) >= TELL_INTERVAL;
+        let is_over = |told: &LastLine| now.duration_since(told.at) >= TELL_INTERVAL;
         if let Some(told) = self.told.get_mut(&key) {
             told.since += 1;
             if !is_over(told) {
@@ -59,7 +59,7 @@ impl Complaints {
         if self.told.len() >= DIFFERENT_MAX {
             return None;
         }
-        self.told.insert(key, Told { at: now, since: 0 });
+        self.told.insert(key, LastLine { at: now, since: 0 });
         Some(1)
     }
 }

@@ -10,9 +10,9 @@ const N1: NodeId = NodeId(1);
 const N2: NodeId = NodeId(2);
 
 /// A log without a snapshot: terms and values by index, from 1.
-struct Told(Vec<(u64, u64)>);
+struct WrittenLog(Vec<(u64, u64)>);
 
-impl Logged for Told {
+impl Logged for WrittenLog {
     fn covered(&self) -> u64 {
         0
     }
@@ -88,7 +88,7 @@ fn one_place_holds_one_entry_after_one_other_where_logs_are_chains() {
 fn a_leader_lacks_nothing_that_was_committed_before_its_reign() {
     let past = committed(&[(1, 7, 1), (2, 8, 2)]);
     let lead = |rules: Rules, term, log: &[(u64, u64)]| {
-        property(rules.check_complete(N1, Term(term), &Told(log.to_vec()), &past))
+        property(rules.check_complete(N1, Term(term), &WrittenLog(log.to_vec()), &past))
     };
     assert_eq!(lead(in_order(), 3, &[(1, 7), (2, 8)]), None);
     assert_eq!(lead(in_order(), 3, &[(1, 7)]), Some("leader-completeness"));
@@ -122,7 +122,7 @@ fn what_is_committed_is_on_the_disks_of_a_quorum() {
 #[test]
 fn an_older_ballot_on_disk_holds_nothing_of_a_later_one() {
     let chosen = committed(&[(2, 7, 2)])[0];
-    let holds = |rules: Rules, term, value| rules.is_held(&Told(vec![(term, value)]), chosen);
+    let holds = |rules: Rules, term, value| rules.is_held(&WrittenLog(vec![(term, value)]), chosen);
     assert!(holds(in_order(), 2, 7) && !holds(in_order(), 3, 7));
     assert!(holds(by_slots(), 3, 7) && !holds(by_slots(), 1, 7) && !holds(by_slots(), 3, 8));
 }

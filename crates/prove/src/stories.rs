@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use hustings_console::exit::{Code, Exit};
-use hustings_lease::stories::{self, Story, Told, Verdict};
+use hustings_lease::stories::{self, Run, Story, Verdict};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) fn nearest(word: &str) -> &'static str {
 pub(super) fn show(story: &Story, is_json: bool) -> Result<()> {
     if is_json {
         let told =
-            |told: &Told| json!({ "subject": told.subject, "lines": told.lines, "verdict": told.verdict.to_string() });
+            |told: &Run| json!({ "subject": told.subject, "lines": told.lines, "verdict": told.verdict.to_string() });
         let Story { name, must_hold, broken, repaired } = story;
         println!(
             "{}",
@@ -50,7 +50,7 @@ pub(super) fn show(story: &Story, is_json: bool) -> Result<()> {
 
 fn side_by_side(story: &Story) -> String {
     let mut text = format!("{}: {}\n\n", story.name, story.must_hold);
-    let lines = |told: &Told| -> Vec<String> {
+    let lines = |told: &Run| -> Vec<String> {
         let (subject, verdict) = (told.subject.to_owned(), told.verdict.to_string());
         [subject, "-".repeat(told.subject.chars().count())]
             .into_iter()

@@ -3,7 +3,7 @@
 use crate::picture::Picture;
 use crate::replay::{Answers, with_picture};
 use crate::script::Script;
-use crate::shape::Told;
+use crate::shape::RecordedInput;
 use bytes::Bytes;
 use hustings_core::Protocol;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -83,7 +83,7 @@ impl Script {
             let is_never_sent =
                 |index: &&usize| traffic.received[**index].is_some_and(|message| !still_to_be_sent.has(&message));
             let ready = heads.iter().find(is_ready).copied();
-            // What no step sends was sent by a life of which nothing is known.
+            // A message that no step sends was sent by a life of which nothing is known.
             let unseen = || heads.iter().find(is_never_sent).or(heads.first()).copied();
             let Some(next) = ready.or_else(unseen) else { break };
             self.steps[next].is_unseen = ready.is_none();
@@ -109,10 +109,10 @@ impl Script {
         let mut cuts: BTreeMap<&Bytes, usize> = BTreeMap::new();
         let mut snapshots = Vec::with_capacity(self.steps.len());
         for (index, step) in self.steps.iter().enumerate() {
-            if let Some(cut) = step.told().and_then(Told::cut_snapshot) {
+            if let Some(cut) = step.told().and_then(RecordedInput::cut_snapshot) {
                 cuts.insert(cut, index);
             }
-            let ready = step.told().and_then(Told::ready_snapshot);
+            let ready = step.told().and_then(RecordedInput::ready_snapshot);
             snapshots.push(ready.map(|reference| cuts.get(reference).copied()));
         }
         snapshots

@@ -6,7 +6,7 @@ use crate::mark::Mark;
 use crate::mask::Zeroes;
 use crate::picture::Picture;
 use crate::ring::Recording;
-use crate::shape::{Birth, HostInput, Note, NoteKind, Told};
+use crate::shape::{Birth, HostInput, Note, NoteKind, RecordedInput};
 use hustings_core::panics::caught;
 use hustings_core::protocol::{Effect, Effects, Input};
 use hustings_core::{Durable, Entry, Lsn, Protocol, SnapshotReference, Status, Term, Transition};
@@ -191,7 +191,7 @@ impl<'a, P: Protocol> Performer<'a, P> {
     }
 
     /// Why no host tells it this now.
-    pub(crate) fn cannot_be_told(&self, told: &Told) -> Option<&'static str> {
+    pub(crate) fn cannot_be_told(&self, told: &RecordedInput) -> Option<&'static str> {
         let playing = self.playing.as_ref()?;
         let reference = || told.reference();
         let can_be = match told.host_input() {
@@ -250,7 +250,7 @@ impl<'a, P: Protocol> Performer<'a, P> {
         ControlFlow::Continue(())
     }
 
-    fn on_told(&mut self, at_micros: u64, told: &Told, answer: Option<u64>) -> ControlFlow<()> {
+    fn on_told(&mut self, at_micros: u64, told: &RecordedInput, answer: Option<u64>) -> ControlFlow<()> {
         let expected = self.expected(answer);
         let Some(playing) = &mut self.playing else {
             return self.ends(End::NoBeginning("it begins in the middle of a life".into()));

@@ -14,7 +14,7 @@
 
 use crate::mark::Mark;
 use crate::ring::Recording;
-use crate::shape::{Life, Note, NoteKind, Told};
+use crate::shape::{Life, Note, NoteKind, RecordedInput};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use hustings_core::{Protocol, Wire as _};
@@ -66,7 +66,7 @@ impl Step {
         matches!(self.note.kind, NoteKind::Birth(..))
     }
 
-    pub(crate) fn told(&self) -> Option<&Told> {
+    pub(crate) fn told(&self) -> Option<&RecordedInput> {
         match &self.note.kind {
             NoteKind::Told(told, _) => Some(told),
             _ => None,
@@ -94,7 +94,7 @@ impl Step {
 
     /// Kind of the input in one word, for people.
     pub fn word(&self) -> &'static str {
-        self.told().map_or("birth", Told::word)
+        self.told().map_or("birth", RecordedInput::word)
     }
 }
 

@@ -81,7 +81,7 @@ pub enum NoteKind {
     /// The settings and state that the protocol started from, and the fingerprint of its first answer.
     Birth(Birth, u64),
     /// An input of the protocol, and the fingerprint of its answer; `None` when it did not return.
-    Told(Told, Option<u64>),
+    Told(RecordedInput, Option<u64>),
     /// An observation of the host.
     Mark(Mark),
 }
@@ -146,7 +146,7 @@ struct TimingShape {
 
 /// An input, without what clients wrote.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
-pub struct Told {
+pub struct RecordedInput {
     #[prost(uint32, tag = "1")]
     kind: u32,
     /// A peer, a ticket's node, an admin's transferee.
@@ -273,30 +273,41 @@ fn shown<W: Wire>(thing: &mut W, zeroes: &mut Zeroes) -> Result<(), WireError> {
 }
 
 /// Encodes an input of the protocol.
-pub(crate) fn told<P: Protocol>(input: &Input<P>) -> Told {
+pub(crate) fn told<P: Protocol>(input: &Input<P>) -> RecordedInput {
     match input {
         Input::Message { from, message } => {
             let mut message = message.clone();
             message.visit_payloads(&mut hide);
-            Told { kind: 1, node: from.0, message: message.to_bytes(), ..Told::default() }
+            RecordedInput { kind: 1, node: from.0, message: message.to_bytes(), ..RecordedInput::default() }
         }
-        Input::Timer(timer) => Told { kind: 2, number: fingerprint::of(timer), ..Told::default() },
-        Input::Link { peer, state } => {
-            Told { kind: 3, node: peer.0, choice: u32::from(*state == LinkState::Up), ..Told::default() }
-        }
+        Input::Timer(timer) => RecordedInput { kind: 2, number: fingerprint::of(timer), ..RecordedInput::default() },
+        Input::Link { peer, state } => RecordedInput {
+            kind: 3,
+            node: peer.0,
+            choice: u32::from(*state == LinkState::Up),
+            ..RecordedInput::default()
+        },
         Input::Propose(proposals) => {
             let hidden = |proposal: &Proposal| {
                 let mut entry = proposal.clone().into_entry(Lsn::new(0, 1));
                 hide(entry.kind, &mut entry.payload);
                 EntryShape::from(&entry)
             };
-            Told { kind: 4, proposals: proposals.iter().map(hidden).collect(), ..Told::default() }
+            RecordedInput { kind: 4, proposals: proposals.iter().map(hidden).collect(), ..RecordedInput::default() }
         }
-        Input::Read { ticket } => Told { kind: 5, ..of_ticket(ticket) },
-        Input::Compact(reference) => Told { kind: 6, message: reference.to_bytes(), ..Told::default() },
-        Input::SnapshotReady(reference) => Told { kind: 7, message: reference.to_bytes(), ..Told::default() },
-        Input::SnapshotFailed(reference) => Told { kind: 8, message: reference.to_bytes(), ..Told::default() },
-        Input::SnapshotInstalled(lsn) => Told { kind: 9, number: lsn.index, term: lsn.term.0, ..Told::default() },
+        Input::Read { ticket } => RecordedInput { kind: 5, ..of_ticket(ticket) },
+        Input::Compact(reference) => {
+            RecordedInput { kind: 6, message: reference.to_bytes(), ..RecordedInput::default() }
+        }
+        Input::SnapshotReady(reference) => {
+            RecordedInput { kind: 7, message: reference.to_bytes(), ..RecordedInput::default() }
+        }
+        Input::SnapshotFailed(reference) => {
+            RecordedInput { kind: 8, message: reference.to_bytes(), ..RecordedInput::default() }
+        }
+        Input::SnapshotInstalled(lsn) => {
+            RecordedInput { kind: 9, number: lsn.index, term: lsn.term.0, ..RecordedInput::default() }
+        }
         Input::Admin { ticket, request } => {
             let (choice, to) = match request {
                 Admin::Campaign => (1, 0),
@@ -304,27 +315,29 @@ pub(crate) fn told<P: Protocol>(input: &Input<P>) -> Told {
                 Admin::Transfer(to) => (3, to.0),
                 Admin::ForgetLeader => (4, 0),
             };
-            Told { kind: 10, choice, term: to, ..of_ticket(ticket) }
+            RecordedInput { kind: 10, choice, term: to, ..of_ticket(ticket) }
         }
-        Input::Retime(timing) => Told { kind: 11, timing: Some(TimingShape::of(timing)), ..Told::default() },
+        Input::Retime(timing) => {
+            RecordedInput { kind: 11, timing: Some(TimingShape::of(timing)), ..RecordedInput::default() }
+        }
         Input::Health(health) => {
-            Told { kind: 12, choice: u32::from(*health == DiskHealth::Recovered), ..Told::default() }
+            RecordedInput { kind: 12, choice: u32::from(*health == DiskHealth::Recovered), ..RecordedInput::default() }
         }
     }
 }
 
-fn of_ticket(ticket: &Ticket) -> Told {
+fn of_ticket(ticket: &Ticket) -> RecordedInput {
     match ticket {
         Ticket::Proposal(origin) => {
             let entry = Entry { origin: *origin, ..Entry::blank(Lsn::new(0, 1)) };
-            Told { proposals: vec![EntryShape::from(&entry)], ..Told::default() }
+            RecordedInput { proposals: vec![EntryShape::from(&entry)], ..RecordedInput::default() }
         }
-        Ticket::Read { node, number } => Told { node: node.0, number: *number, ..Told::default() },
-        Ticket::Admin(number) => Told { number: *number, ..Told::default() },
+        Ticket::Read { node, number } => RecordedInput { node: node.0, number: *number, ..RecordedInput::default() },
+        Ticket::Admin(number) => RecordedInput { number: *number, ..RecordedInput::default() },
     }
 }
 
-impl Told {
+impl RecordedInput {
     /// In one word, for people.
     pub fn word(&self) -> &'static str {
         let words = [
@@ -439,7 +452,7 @@ struct NoteShape {
     #[prost(message, optional, tag = "3")]
     birth: Option<Birth>,
     #[prost(message, optional, tag = "4")]
-    told: Option<Told>,
+    told: Option<RecordedInput>,
     #[prost(fixed64, optional, tag = "5")]
     answer: Option<u64>,
     #[prost(message, optional, tag = "6")]

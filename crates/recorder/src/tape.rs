@@ -6,7 +6,7 @@
 
 use crate::mark::Mark;
 use crate::ring::Ring;
-use crate::shape::{Birth, Life, Note, NoteKind, Told};
+use crate::shape::{Birth, Life, Note, NoteKind, RecordedInput};
 use bytes::{BufMut, BytesMut};
 use hustings_core::Wire;
 use std::io;
@@ -48,7 +48,7 @@ struct Waiting {
     is_writing: bool,
     has_ended: bool,
     /// The input that the protocol has not answered: the one it panicked at, if it never does.
-    unanswered: Option<Told>,
+    unanswered: Option<RecordedInput>,
 }
 
 /// The tapes of this process that have files.
@@ -163,7 +163,7 @@ impl Tape {
     }
 
     /// Holds the input that the protocol is about to get.
-    pub(crate) fn begin(&self, told: Told) {
+    pub(crate) fn begin(&self, told: RecordedInput) {
         self.lock().unanswered = Some(told);
     }
 
@@ -191,8 +191,8 @@ impl Tape {
         }
     }
 
-    /// Puts the next bytes for a file into `taken`; returns whether there are any, which is so until the end. What `taken` held
-    /// has been written: its memory takes the notes after these, so that memory which is in the cache already is used again.
+    /// Puts the next bytes for a file into `taken`; returns whether there are any, which is so until the end. The bytes that `taken` held
+    /// have been written: its memory takes the notes after these, so that memory which is in the cache already is used again.
     fn take<'a>(&'a self, taken: &mut BytesMut) -> bool {
         taken.clear();
         if taken.capacity() > 2 * WRITE_BYTES {

@@ -29,7 +29,7 @@ const SEQUENCE_BITS: u32 = 32;
 
 /// The end of a change, as its client knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fate {
+pub enum Outcome {
     /// Done, at this revision.
     Done(i64),
     /// The change was definitely not done.
@@ -46,7 +46,7 @@ pub struct Change {
     /// Value that it was to hold.
     pub value: Value,
     /// The end of the change.
-    pub fate: Fate,
+    pub fate: Outcome,
 }
 
 /// The operations of clients, with their results.
@@ -205,11 +205,11 @@ impl Worker {
                 operation.act = seen;
                 self.history.operations.push(operation);
                 self.history.done += 1;
-                (revision.map(Fate::Done), true)
+                (revision.map(Outcome::Done), true)
             }
             Some(Err(status)) if is_definite(&status) => {
                 self.history.refused += 1;
-                (Some(Fate::Refused), false)
+                (Some(Outcome::Refused), false)
             }
             _ => {
                 self.history.unknown += 1;
@@ -217,7 +217,7 @@ impl Worker {
                 if act.leaves().is_some() {
                     self.history.operations.push(operation);
                 }
-                (Some(Fate::Unknown), false)
+                (Some(Outcome::Unknown), false)
             }
         };
         if let (Some(fate), Some(value)) = (fate, act.leaves()) {

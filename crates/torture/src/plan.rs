@@ -6,7 +6,7 @@
 use crate::script::{Act, Script, Step};
 use anyhow::{Result, bail};
 use hustings_world::dice::Dice;
-use hustings_world::{Command, DiskFault, Who};
+use hustings_world::{Command, DiskFault, Target};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -170,23 +170,23 @@ struct Draw {
 }
 
 impl Draw {
-    fn node(&mut self) -> Who {
-        Who::Node(self.dice.between(1, self.nodes as u64))
+    fn node(&mut self) -> Target {
+        Target::Node(self.dice.between(1, self.nodes as u64))
     }
 
-    fn victim(&mut self) -> Who {
-        if self.dice.chance(500_000) { Who::Leader } else { self.node() }
+    fn victim(&mut self) -> Target {
+        if self.dice.chance(500_000) { Target::Leader } else { self.node() }
     }
 
     /// Two that are not the same: a leader and those who follow, or two by name.
-    fn pair(&mut self) -> (Who, Who) {
+    fn pair(&mut self) -> (Target, Target) {
         match self.dice.below(4) {
-            0 => (Who::Leader, Who::Others),
-            1 => (Who::Others, Who::Leader),
+            0 => (Target::Leader, Target::Others),
+            1 => (Target::Others, Target::Leader),
             _ => {
                 let one = self.dice.between(1, self.nodes as u64);
                 let other = (one + self.dice.below(self.nodes as u64 - 1)) % self.nodes as u64 + 1;
-                (Who::Node(one), Who::Node(other))
+                (Target::Node(one), Target::Node(other))
             }
         }
     }
@@ -194,14 +194,16 @@ impl Draw {
     /// Draws the act that begins a fault, and those that end it.
     fn fault(&mut self, kind: Kind) -> (Act, Vec<Act>) {
         let heal = || vec![Act::Shared(Command::Heal)];
-        let restart = Act::Shared(Command::Restart(Who::All));
-        let recover = Act::Shared(Command::Disk(Who::All, DiskFault::Recover));
+        let restart = Act::Shared(Command::Restart(Target::All));
+        let recover = Act::Shared(Command::Disk(Target::All, DiskFault::Recover));
         match kind {
             Kind::Kill => {
-                let who = if self.dice.chance(EVERYBODY) { Who::All } else { self.victim() };
+                let who = if self.dice.chance(EVERYBODY) { Target::All } else { self.victim() };
                 (Act::Shared(Command::Crash(who)), vec![restart])
             }
-            Kind::Pause => (Act::Shared(Command::Pause(self.victim())), vec![Act::Shared(Command::Resume(Who::All))]),
+            Kind::Pause => {
+                (Act::Shared(Command::Pause(self.victim())), vec![Act::Shared(Command::Resume(Target::All))])
+            }
             Kind::Cut => match self.dice.below(2) {
                 0 => (Act::Shared(Command::Isolate(self.victim())), heal()),
                 _ => {
@@ -234,11 +236,11 @@ impl Draw {
             Kind::DiskFreeze => (Act::Shared(Command::Disk(self.victim(), DiskFault::Stall)), vec![recover]),
             Kind::DiskFull => {
                 let left = self.dice.below(64) * 4_096;
-                let roomy = Act::Shared(Command::Disk(Who::All, DiskFault::Roomy));
+                let roomy = Act::Shared(Command::Disk(Target::All, DiskFault::Roomy));
                 (Act::Shared(Command::Disk(self.victim(), DiskFault::Full(left))), vec![roomy, restart])
             }
             Kind::PowerCut => {
-                let who = if self.dice.chance(EVERYBODY) { Who::All } else { self.victim() };
+                let who = if self.dice.chance(EVERYBODY) { Target::All } else { self.victim() };
                 (Act::Shared(Command::PowerOff(who)), vec![restart])
             }
             Kind::Syscall => {
@@ -255,7 +257,7 @@ impl Draw {
             }
             Kind::Descriptors => {
                 let left = self.dice.below(6);
-                (Act::Descriptors(self.victim(), Some(left)), vec![Act::Descriptors(Who::All, None)])
+                (Act::Descriptors(self.victim(), Some(left)), vec![Act::Descriptors(Target::All, None)])
             }
             Kind::Compact => (Act::Compact, Vec::new()),
             Kind::Replace => (Act::Replace(self.victim()), Vec::new()),

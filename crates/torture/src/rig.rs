@@ -9,7 +9,7 @@ use hustings_api::Client;
 use hustings_api::etcdserverpb::alarm_request::AlarmAction;
 use hustings_api::etcdserverpb::{AlarmRequest, AlarmType, StatusRequest};
 use hustings_testbed::{Cluster, PATIENCE, Program, wait_for};
-use hustings_world::{Command, DiskFault, Who};
+use hustings_world::{Command, DiskFault, Target};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -147,18 +147,18 @@ impl Rig {
     }
 
     /// The positions that a word means now.
-    async fn those(&mut self, who: Who) -> Result<Vec<usize>> {
+    async fn those(&mut self, who: Target) -> Result<Vec<usize>> {
         let all = 0..self.count();
         let position = match who {
-            Who::All => return Ok(all.collect()),
-            Who::Wiped => bail!("no disk is wiped under real processes: name a member"),
-            Who::Node(id) => usize::try_from(id)?.wrapping_sub(1),
-            Who::Leader => self.leader().await,
-            Who::Others => {
+            Target::All => return Ok(all.collect()),
+            Target::Wiped => bail!("no disk is wiped under real processes: name a member"),
+            Target::Node(id) => usize::try_from(id)?.wrapping_sub(1),
+            Target::Leader => self.leader().await,
+            Target::Others => {
                 let leader = self.leader().await;
                 return Ok(all.filter(|position| *position != leader).collect());
             }
-            Who::Follower(number) => {
+            Target::Follower(number) => {
                 let leader = self.leader().await;
                 let followers: Vec<usize> = all.filter(|position| *position != leader).collect();
                 let place = usize::try_from(number)?.wrapping_sub(1);
@@ -172,13 +172,13 @@ impl Rig {
     }
 
     /// All directions from one to another.
-    async fn directions(&mut self, from: Who, to: Who) -> Result<Vec<Direction>> {
+    async fn directions(&mut self, from: Target, to: Target) -> Result<Vec<Direction>> {
         let (from, to) = (self.those(from).await?, self.those(to).await?);
         let ids = from.iter().flat_map(|from| to.iter().map(move |to| (*from as u64 + 1, *to as u64 + 1)));
         Ok(ids.filter(|(from, to)| from != to).collect())
     }
 
-    async fn both_ways(&mut self, one: Who, other: Who) -> Result<Vec<Direction>> {
+    async fn both_ways(&mut self, one: Target, other: Target) -> Result<Vec<Direction>> {
         let mut directions = self.directions(one, other).await?;
         directions.extend(directions.clone().into_iter().map(|(from, to)| (to, from)));
         Ok(directions)
@@ -271,7 +271,7 @@ impl Rig {
             }
             Command::Mute(from, to) => self.directions(*from, *to).await?,
             Command::Cut(one, other) => self.both_ways(*one, *other).await?,
-            Command::Isolate(who) => self.both_ways(*who, Who::All).await?,
+            Command::Isolate(who) => self.both_ways(*who, Target::All).await?,
             Command::Partition(groups) => {
                 let mut group_of = vec![None; self.count()];
                 for (number, group) in groups.iter().enumerate() {
@@ -279,7 +279,7 @@ impl Rig {
                         self.those(*who).await?.into_iter().for_each(|position| group_of[position] = Some(number));
                     }
                 }
-                let all = self.directions(Who::All, Who::All).await?;
+                let all = self.directions(Target::All, Target::All).await?;
                 // A member in no group is alone.
                 let of = |id: u64| group_of[id as usize - 1];
                 all.into_iter().filter(|(from, to)| of(*from).is_none() || of(*from) != of(*to)).collect()
@@ -343,7 +343,7 @@ impl Rig {
             }
             DiskFault::Roomy => {
                 self.disk(position)?.empty()?;
-                // Whoever makes room disarms the alarm, too; if nobody serves now, it stands until everything is whole.
+                // An operator that makes room disarms the alarm, too; if nobody serves now, it stands until everything is whole.
                 let endpoints = self.cluster.endpoints();
                 tokio::spawn(async move { disarm(&endpoints).await });
                 Ok(())
@@ -441,9 +441,9 @@ impl Rig {
     /// Ends a process that is no member any more.
     pub(crate) async fn end(&mut self, position: usize) -> Result<()> {
         self.is_excused[position] = true;
-        self.perform_at(&Command::Resume(Who::All), position).await?;
+        self.perform_at(&Command::Resume(Target::All), position).await?;
         self.untrace(position)?;
-        self.perform_at(&Command::Crash(Who::All), position).await
+        self.perform_at(&Command::Crash(Target::All), position).await
     }
 
     /// Lets a process open so many more files than it has open, or as many as the system allows.
@@ -487,7 +487,7 @@ impl Rig {
                 disk.empty()?;
             }
             self.untrace(position)?;
-            self.perform_at(&Command::Resume(Who::All), position).await?;
+            self.perform_at(&Command::Resume(Target::All), position).await?;
             self.restart(position)?;
             self.limit_descriptors(position, None)?;
         }

@@ -12,7 +12,7 @@
 //! that is wrong with links, `disk all recover` a lie, `descriptors all any` their shortage.
 
 use anyhow::{Context, Result, bail};
-use hustings_world::{Command, DiskFault, Who, parse};
+use hustings_world::{Command, DiskFault, Target, parse};
 use std::fmt;
 use std::time::Duration;
 
@@ -22,19 +22,19 @@ pub enum Act {
     /// A word of the world.
     Shared(Command),
     /// Bytes from the first to the second are not read any more: the sender's buffers fill.
-    HalfOpen(Who, Who),
+    HalfOpen(Target, Target),
     /// Bytes from the first to the second pass at so many per second.
-    Bandwidth(Who, Who, u64),
+    Bandwidth(Target, Target, u64),
     /// Its disk says that it has synced and has not. No plan contains it: after a power cut, what was acknowledged is lost.
-    Lie(Who),
+    Lie(Target),
     /// It can open so many more files and connections than it has open; `None`: as many as the system allows.
-    Descriptors(Who, Option<u64>),
+    Descriptors(Target, Option<u64>),
     /// All but the newest revisions are compacted.
     Compact,
     /// It is removed from the membership, loses its data, and is added and joins again.
-    Replace(Who),
+    Replace(Target),
     /// It is killed and starts as the newer build.
-    Upgrade(Who),
+    Upgrade(Target),
 }
 
 impl fmt::Display for Act {
@@ -169,7 +169,7 @@ impl Script {
     pub fn upgrade(&mut self, nodes: u64, length: Duration) {
         for node in 1..=nodes {
             let at = length * u32::try_from(node).unwrap_or(u32::MAX) / u32::try_from(nodes + 1).unwrap_or(u32::MAX);
-            self.steps.push(Step { at, act: Act::Upgrade(Who::Node(node)) });
+            self.steps.push(Step { at, act: Act::Upgrade(Target::Node(node)) });
         }
         self.steps.sort_by_key(|step| step.at);
     }

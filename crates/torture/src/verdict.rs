@@ -10,7 +10,7 @@
 //! | one leader per term | the members' own logs |
 //! | nobody ended by itself | the processes |
 
-use crate::clients::{Change, Fate, History, key_name};
+use crate::clients::{Change, History, Outcome, key_name};
 use crate::onlookers::Watched;
 use anyhow::{Context, Result};
 use hustings_api::Client;
@@ -180,13 +180,13 @@ pub async fn events_of(endpoint: &str, after: i64, last: i64) -> Result<(Events,
 /// Compares what clients were told with what happened.
 pub fn compare(changes: &[Change], events: &Events) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let mut fates: BTreeMap<u64, Fate> = BTreeMap::new();
+    let mut fates: BTreeMap<u64, Outcome> = BTreeMap::new();
     let mut given: BTreeMap<i64, &Change> = BTreeMap::new();
     for change in changes {
         if let Some(value) = change.value {
             fates.insert(value, change.fate);
         }
-        let Fate::Done(revision) = change.fate else { continue };
+        let Outcome::Done(revision) = change.fate else { continue };
         if let Some(other) = given.insert(revision, change) {
             violations.push(Violation::of("revisions are unique", format!("{revision}: {other:?} and {change:?}")));
         }
@@ -205,12 +205,12 @@ pub fn compare(changes: &[Change], events: &Events) -> Vec<Violation> {
             violations.push(Violation::of("nothing is done twice", format!("{value} again at revision {revision}")));
         }
         match fates.get(&value) {
-            Some(Fate::Refused) => violations.push(Violation::of(
+            Some(Outcome::Refused) => violations.push(Violation::of(
                 "what was refused is not done",
                 format!("{value} was definitely refused and stands at revision {revision}"),
             )),
             None => violations.push(Violation::of("nothing comes from nowhere", format!("{value} at {revision}"))),
-            Some(Fate::Done(_) | Fate::Unknown) => {}
+            Some(Outcome::Done(_) | Outcome::Unknown) => {}
         }
     }
     violations
@@ -271,7 +271,7 @@ pub fn gaps(history: &History, end: u64) -> (Duration, Duration, Duration) {
 mod tests {
     use super::*;
 
-    fn change(value: u64, fate: Fate) -> Change {
+    fn change(value: u64, fate: Outcome) -> Change {
         Change { key: 1, value: Some(value), fate }
     }
 
@@ -282,14 +282,14 @@ mod tests {
 
     #[test]
     fn what_clients_were_told_is_compared_with_what_happened() {
-        let told = [change(5, Fate::Done(2)), change(6, Fate::Unknown), change(7, Fate::Refused)];
+        let told = [change(5, Outcome::Done(2)), change(6, Outcome::Unknown), change(7, Outcome::Refused)];
         assert!(convicted(&told, &[(2, 5)]).is_empty(), "what is unknown may be missing");
         assert!(convicted(&told, &[(2, 5), (3, 6)]).is_empty(), "and may be there");
         assert_eq!(convicted(&told, &[(3, 6)]), ["no acknowledged change is lost"]);
         assert_eq!(convicted(&told, &[(2, 5), (3, 6), (4, 6)]), ["nothing is done twice"]);
         assert_eq!(convicted(&told, &[(2, 5), (3, 7)]), ["what was refused is not done"]);
         assert_eq!(convicted(&told, &[(2, 5), (3, 8)]), ["nothing comes from nowhere"]);
-        let twice = [change(5, Fate::Done(2)), change(6, Fate::Done(2))];
+        let twice = [change(5, Outcome::Done(2)), change(6, Outcome::Done(2))];
         assert_eq!(convicted(&twice, &[(2, 5)]), ["revisions are unique", "no acknowledged change is lost"]);
     }
 

@@ -1,4 +1,4 @@
-//! Everything that can be done to a world, as a value and as a line of text: [`Command`], [`Who`].
+//! Everything that can be done to a world, as a value and as a line of text: [`Command`], [`Target`].
 //!
 //! A line reads the same whether a person wrote it, a seed drew it or the checker found it, so every run can be played again.
 
@@ -6,7 +6,7 @@ use std::fmt;
 
 /// The members that a command is about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Who {
+pub enum Target {
     /// The member with this id: `n1`.
     Node(u64),
     /// The current leader of the highest term.
@@ -21,15 +21,15 @@ pub enum Who {
     All,
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::Node(id) => write!(f, "n{id}"),
-            Who::Leader => f.write_str("leader"),
-            Who::Follower(number) => write!(f, "follower.{number}"),
-            Who::Others => f.write_str("others"),
-            Who::Wiped => f.write_str("wiped"),
-            Who::All => f.write_str("all"),
+            Target::Node(id) => write!(f, "n{id}"),
+            Target::Leader => f.write_str("leader"),
+            Target::Follower(number) => write!(f, "follower.{number}"),
+            Target::Others => f.write_str("others"),
+            Target::Wiped => f.write_str("wiped"),
+            Target::All => f.write_str("all"),
         }
     }
 }
@@ -68,34 +68,34 @@ pub enum Command {
     /// members must be alike: the end of each run of `hustings simulate`.
     Peace(Vec<Command>),
     /// The process ends; the machine goes on, and peers see it.
-    Crash(Who),
+    Crash(Target),
     /// The power goes: what was not synced is lost sector by sector, and peers see nothing.
-    PowerOff(Who),
+    PowerOff(Target),
     /// The process starts again.
-    Restart(Who),
+    Restart(Target),
     /// The process stands still (SIGSTOP).
-    Pause(Who),
+    Pause(Target),
     /// A process that stood still goes on (SIGCONT).
-    Resume(Who),
+    Resume(Target),
     /// Nothing that the first says reaches the second.
-    Mute(Who, Who),
+    Mute(Target, Target),
     /// Nothing reaches the other, either way.
-    Cut(Who, Who),
+    Cut(Target, Target),
     /// Cut off from all others.
-    Isolate(Who),
+    Isolate(Target),
     /// Only members of the same group reach each other.
-    Partition(Vec<Vec<Who>>),
+    Partition(Vec<Vec<Target>>),
     /// Messages from the first to the second take this long, at least and at most, in microseconds.
-    Slow(Who, Who, u64, u64),
+    Slow(Target, Target, u64, u64),
     /// A message that is under way takes so many microseconds longer: from whom, to whom, and of those between the two the how
     /// many-th to arrive, from 1.
-    Delay(Who, Who, u64, u64),
+    Delay(Target, Target, u64, u64),
     /// All links are whole again.
     Heal,
     /// These two reach each other again.
-    Mend(Who, Who),
+    Mend(Target, Target),
     /// The connection breaks, and both see it.
-    Reset(Who, Who),
+    Reset(Target, Target),
     /// All links: shortest and longest delay in microseconds, loss and duplicates in a million.
     Links {
         /// The shortest delay, in microseconds.
@@ -108,39 +108,39 @@ pub enum Command {
         duplicates: u32,
     },
     /// Something goes wrong with this member's disk, or is well again.
-    Disk(Who, DiskFault),
+    Disk(Target, DiskFault),
     /// The disk is replaced by a blank one, under the same identity.
-    Wipe(Who),
+    Wipe(Target),
     /// The clock runs at so many millionths of its proper speed.
-    Clock(Who, u64),
+    Clock(Target, u64),
     /// The machine sleeps for so many microseconds: its boot clock goes on, its process does not.
-    Suspend(Who, u64),
+    Suspend(Target, u64),
     /// The leader hands over.
-    Transfer(Who),
+    Transfer(Target),
     /// This member stops leading, and hands over to its best follower.
-    Resign(Who),
+    Resign(Target),
     /// This member campaigns, without waiting for an election timeout.
-    Campaign(Who),
+    Campaign(Target),
     /// This member treats its leader as unknown.
-    ForgetLeader(Who),
+    ForgetLeader(Target),
     /// Its heartbeat and election times are so many hundredths of what they were at first.
-    Retime(Who, u64),
+    Retime(Target, u64),
     /// The member that the operator asks for changes of membership from now on; at first it is the leader.
-    Operator(Who),
+    Operator(Target),
     /// Clients pause so long between two operations on average, in microseconds; 0: as at first.
     Pace(u64),
     /// The bytes of so many messages that the first sends to the second are damaged: the link ends, and nothing else.
-    Damage(Who, Who, u64),
+    Damage(Target, Target, u64),
     /// This member is removed from the cluster.
-    Remove(Who),
+    Remove(Target),
     /// A new member joins, as a learner that will vote when it has caught up.
     Join,
     /// All voters are replaced by these, through a joint change.
-    Voters(Vec<Who>),
+    Voters(Vec<Target>),
     /// A client writes, through this member.
-    Put(String, String, Option<Who>),
+    Put(String, String, Option<Target>),
     /// A client reads, through this member, and its answer is told.
-    Get(String, Option<Who>),
+    Get(String, Option<Target>),
     /// A client is granted the lease with this number, for so many seconds, through the leader, and never renews it.
     Lease(i64, u64),
     /// Something must be true now; if it is not, the script fails.
@@ -153,7 +153,7 @@ pub enum Command {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Expectation {
     /// This member leads at present.
-    Leader(Who),
+    Leader(Target),
     /// Nobody leads who could commit.
     NoLeader,
     /// So many changes of leadership since the last mark, or the beginning.
@@ -167,12 +167,12 @@ pub enum Expectation {
     /// The lease with this number does not live, as the leader has applied.
     NoLease(i64),
     /// The member is down, and refused to start.
-    Refused(Who),
+    Refused(Target),
 }
 
 impl Command {
     /// All members that it names.
-    fn names(&mut self) -> Vec<&mut Who> {
+    fn names(&mut self) -> Vec<&mut Target> {
         match self {
             Command::Crash(who)
             | Command::PowerOff(who)
@@ -222,7 +222,7 @@ impl Command {
     pub(crate) fn stranger_above(&self, highest: u64) -> Option<u64> {
         let mut named = self.clone();
         let ids = named.names().into_iter().filter_map(|who| match who {
-            Who::Node(id) => Some(*id),
+            Target::Node(id) => Some(*id),
             _ => None,
         });
         ids.filter(|id| *id > highest).max()
@@ -230,21 +230,21 @@ impl Command {
 
     /// The same command where there are members up to this id only; `None` if it would do nothing.
     pub(crate) fn among(&self, highest: u64) -> Option<Command> {
-        let is_there = |who: &Who| !matches!(who, Who::Node(id) if *id > highest);
+        let is_there = |who: &Target| !matches!(who, Target::Node(id) if *id > highest);
         if self.stranger_above(highest).is_none() {
             return Some(self.clone());
         }
-        let kept = |members: &[Who]| members.iter().copied().filter(is_there).collect::<Vec<_>>();
+        let kept = |members: &[Target]| members.iter().copied().filter(is_there).collect::<Vec<_>>();
         match self {
             Command::Partition(groups) => {
                 let groups: Vec<_> = groups.iter().map(|group| kept(group)).collect();
                 // Where nobody is left to name, each is alone.
-                let alone = || (1..=highest).map(|id| vec![Who::Node(id)]).collect();
+                let alone = || (1..=highest).map(|id| vec![Target::Node(id)]).collect();
                 let is_empty = groups.iter().all(Vec::is_empty);
                 Some(Command::Partition(if is_empty { alone() } else { groups }))
             }
             Command::Voters(members) => Some(Command::Voters(kept(members))),
-            Command::Operator(_) => Some(Command::Operator(Who::Leader)),
+            Command::Operator(_) => Some(Command::Operator(Target::Leader)),
             Command::Peace(sick) => {
                 Some(Command::Peace(sick.iter().filter_map(|command| command.among(highest)).collect()))
             }
@@ -262,8 +262,8 @@ pub(crate) fn shown(micros: u64) -> String {
     }
 }
 
-fn list(members: &[Who]) -> String {
-    members.iter().map(Who::to_string).collect::<Vec<_>>().join(" ")
+fn list(members: &[Target]) -> String {
+    members.iter().map(Target::to_string).collect::<Vec<_>>().join(" ")
 }
 
 impl fmt::Display for Command {

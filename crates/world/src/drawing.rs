@@ -1,6 +1,6 @@
 //! Faults drawn one after the other, each with what makes it good again: [`Drawing`].
 
-use crate::command::{Command, DiskFault, Who};
+use crate::command::{Command, DiskFault, Target};
 use crate::dice::Dice;
 use crate::settings::Settings;
 use std::collections::BTreeSet;
@@ -91,21 +91,21 @@ pub(crate) struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    fn who(&mut self) -> Who {
+    fn who(&mut self) -> Target {
         match self.dice.below(3) {
-            0 => Who::Leader,
+            0 => Target::Leader,
             _ => self.node(),
         }
     }
 
-    fn node(&mut self) -> Who {
+    fn node(&mut self) -> Target {
         // Now and then somebody who may have left.
         let place = self.dice.below(self.present.len() as u64 + 1) as usize;
         let left = 1 + self.dice.below(self.ever);
-        Who::Node(self.present.iter().nth(place).copied().unwrap_or(left))
+        Target::Node(self.present.iter().nth(place).copied().unwrap_or(left))
     }
 
-    fn other(&mut self, than: Who) -> Who {
+    fn other(&mut self, than: Target) -> Target {
         loop {
             let other = self.node();
             if other != than || self.ever == 1 {
@@ -123,11 +123,11 @@ impl Drawing<'_> {
                 self.ever += 1;
                 self.present.insert(self.ever);
             }
-            Command::Remove(Who::Node(id)) => {
+            Command::Remove(Target::Node(id)) => {
                 self.present.remove(id);
             }
             Command::Voters(voters) => {
-                let named = |who: &Who| if let Who::Node(id) = who { Some(*id) } else { None };
+                let named = |who: &Target| if let Target::Node(id) = who { Some(*id) } else { None };
                 self.present = voters.iter().filter_map(named).collect();
             }
             _ => {}
@@ -152,20 +152,20 @@ impl Drawing<'_> {
             Kind::Crash => {
                 let who = self.who();
                 self.push(at, Command::Crash(who));
-                self.push(end, Command::Restart(Who::All));
+                self.push(end, Command::Restart(Target::All));
             }
             Kind::PowerOff => {
                 self.push(at, Command::PowerOff(node));
                 self.push(end, Command::Restart(node));
             }
             Kind::AllPowerOff => {
-                self.push(at, Command::PowerOff(Who::All));
-                self.push(at + lasts.min(2_000_000), Command::Restart(Who::All));
+                self.push(at, Command::PowerOff(Target::All));
+                self.push(at + lasts.min(2_000_000), Command::Restart(Target::All));
             }
             Kind::Pause => {
                 let who = self.who();
                 self.push(at, Command::Pause(who));
-                self.push(end, Command::Resume(Who::All));
+                self.push(end, Command::Resume(Target::All));
             }
             Kind::Isolate => {
                 let who = self.who();
@@ -175,7 +175,7 @@ impl Drawing<'_> {
             Kind::Split => {
                 let mut groups = [Vec::new(), Vec::new()];
                 for id in 1..=self.nodes {
-                    groups[self.dice.below(2) as usize].push(Who::Node(id));
+                    groups[self.dice.below(2) as usize].push(Target::Node(id));
                 }
                 if self.dice.below(3) == 0 {
                     // One member sees both sides.
@@ -187,7 +187,7 @@ impl Drawing<'_> {
             }
             Kind::Mute => {
                 let from = self.who();
-                let to = if self.dice.below(3) == 0 { Who::All } else { self.node() };
+                let to = if self.dice.below(3) == 0 { Target::All } else { self.node() };
                 self.push(at, Command::Mute(from, to));
                 self.push(end, Command::Heal);
             }
@@ -197,7 +197,7 @@ impl Drawing<'_> {
                 self.push(end, Command::Mend(node, other));
             }
             Kind::Reset => {
-                let (one, other) = (self.who(), if self.dice.below(3) == 0 { Who::All } else { self.node() });
+                let (one, other) = (self.who(), if self.dice.below(3) == 0 { Target::All } else { self.node() });
                 self.push(at, Command::Reset(one, other));
             }
             Kind::BadLinks => {
@@ -216,7 +216,7 @@ impl Drawing<'_> {
             Kind::DiskStall => {
                 let who = self.who();
                 self.push(at, Command::Disk(who, DiskFault::Stall));
-                self.push(end, Command::Disk(Who::All, DiskFault::Recover));
+                self.push(end, Command::Disk(Target::All, DiskFault::Recover));
             }
             Kind::DiskSlow => {
                 let slow = self.dice.between(5_000, 150_000);
@@ -235,7 +235,7 @@ impl Drawing<'_> {
             Kind::DiskCrashAt => {
                 let (who, operation) = (self.who(), self.dice.between(1, 40));
                 self.push(at, Command::Disk(who, DiskFault::CrashAt(operation)));
-                self.push(end, Command::Restart(Who::All));
+                self.push(end, Command::Restart(Target::All));
             }
             Kind::Rot => {
                 let read = self.dice.between(1, 200);
@@ -284,7 +284,7 @@ impl Drawing<'_> {
                 self.push(at, Command::Damage(who, node, count));
             }
             Kind::ForgetLeader => self.push(at, Command::ForgetLeader(node)),
-            _ => self.push(at, Command::Resign(Who::Leader)),
+            _ => self.push(at, Command::Resign(Target::Leader)),
         }
     }
 
@@ -300,7 +300,7 @@ impl Drawing<'_> {
             }
             Kind::Operator => {
                 self.push(at, Command::Operator(node));
-                self.push(end, Command::Operator(Who::Leader));
+                self.push(end, Command::Operator(Target::Leader));
             }
             _ => {
                 // A burst, or hardly anybody.
@@ -314,7 +314,7 @@ impl Drawing<'_> {
 
 impl Drawing<'_> {
     /// A change of membership, or several.
-    fn draw_change(&mut self, at: u64, end: u64, node: Who) {
+    fn draw_change(&mut self, at: u64, end: u64, node: Target) {
         match self.dice.below(6) {
             0 => self.push(at, Command::Join),
             1 => {
@@ -330,7 +330,8 @@ impl Drawing<'_> {
                 // Several at once, through a joint change: perhaps with somebody new, perhaps while somebody is unreachable.
                 self.push(at, Command::Join);
                 let known: Vec<u64> = self.present.iter().copied().collect();
-                let voters: Vec<Who> = known.into_iter().filter(|_| self.dice.below(3) > 0).map(Who::Node).collect();
+                let voters: Vec<Target> =
+                    known.into_iter().filter(|_| self.dice.below(3) > 0).map(Target::Node).collect();
                 if voters.len() > 1 {
                     if self.dice.below(2) == 0 {
                         let other = self.node();

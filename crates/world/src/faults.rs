@@ -1,6 +1,6 @@
 //! Does a [`Command`] to a world: [`World::apply`].
 
-use crate::command::{Command, DiskFault, Expectation, Who};
+use crate::command::{Command, DiskFault, Expectation, Target};
 use crate::dice::Dice;
 use crate::digested::Service;
 use crate::journal::Line;
@@ -170,26 +170,26 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 
     /// Positions of those that a selector names now.
-    pub(crate) fn chosen(&self, who: Who) -> Vec<usize> {
+    pub(crate) fn chosen(&self, who: Target) -> Vec<usize> {
         let leader = self.leader_position();
         let others = (0..self.machines.len()).filter(|at| Some(*at) != leader);
         match who {
-            Who::Node(id) => self.position(NodeId(id)).into_iter().collect(),
-            Who::Leader => leader.into_iter().collect(),
-            Who::Follower(number) => others.skip(number.saturating_sub(1) as usize).take(1).collect(),
-            Who::Others => others.collect(),
-            Who::Wiped => (0..self.machines.len()).filter(|at| self.machines[*at].is_stranger).collect(),
-            Who::All => (0..self.machines.len()).collect(),
+            Target::Node(id) => self.position(NodeId(id)).into_iter().collect(),
+            Target::Leader => leader.into_iter().collect(),
+            Target::Follower(number) => others.skip(number.saturating_sub(1) as usize).take(1).collect(),
+            Target::Others => others.collect(),
+            Target::Wiped => (0..self.machines.len()).filter(|at| self.machines[*at].is_stranger).collect(),
+            Target::All => (0..self.machines.len()).collect(),
         }
     }
 
-    fn each(&mut self, who: Who, mut act: impl FnMut(&mut World<P, S>, usize)) {
+    fn each(&mut self, who: Target, mut act: impl FnMut(&mut World<P, S>, usize)) {
         for at in self.chosen(who) {
             act(self, at);
         }
     }
 
-    fn pairs(&mut self, one: Who, other: Who, mut act: impl FnMut(&mut World<P, S>, usize, usize)) {
+    fn pairs(&mut self, one: Target, other: Target, mut act: impl FnMut(&mut World<P, S>, usize, usize)) {
         let others = self.chosen(other);
         for one in self.chosen(one) {
             for other in others.iter().filter(|other| **other != one) {
@@ -227,7 +227,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.network.set_cut(other, one, true);
     }
 
-    fn partition(&mut self, groups: &[Vec<Who>]) {
+    fn partition(&mut self, groups: &[Vec<Target>]) {
         let groups: Vec<BTreeSet<usize>> =
             groups.iter().map(|group| group.iter().flat_map(|who| self.chosen(*who)).collect()).collect();
         for one in 0..self.machines.len() {
@@ -376,7 +376,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.start(self.machines.len() - 1);
     }
 
-    fn set_voters(&mut self, who: &[Who]) {
+    fn set_voters(&mut self, who: &[Target]) {
         let Some(membership) = self.present_membership() else { return };
         let wanted: BTreeSet<NodeId> =
             who.iter().flat_map(|who| self.chosen(*who)).map(|at| self.machines[at].id).collect();

@@ -8,7 +8,7 @@
 //!    n1 → n2 → n3 → n1    nobody is: no leader can serve, whatever the protocol.
 //! ```
 
-use crate::command::{Command, Who};
+use crate::command::{Command, Target};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -129,7 +129,7 @@ impl Graph {
     pub fn commands(&self) -> Vec<Command> {
         let all = (0..self.size).flat_map(|from| (0..self.size).map(move |to| (from, to)));
         let broken = all.filter(|(from, to)| !self.has(*from, *to));
-        broken.map(|(from, to)| Command::Mute(Who::Node(from as u64 + 1), Who::Node(to as u64 + 1))).collect()
+        broken.map(|(from, to)| Command::Mute(Target::Node(from as u64 + 1), Target::Node(to as u64 + 1))).collect()
     }
 }
 

@@ -13,7 +13,7 @@
 
 mod situations;
 
-use crate::command::{Command, Who};
+use crate::command::{Command, Target};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::digested::Service;
@@ -85,7 +85,7 @@ pub struct Kept {
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     at: u64,
-    who: Who,
+    who: Target,
     rises: bool,
 }
 
@@ -93,7 +93,7 @@ struct Turn {
 #[derive(Clone, Copy, Debug)]
 struct Moment {
     at: u64,
-    turned: Option<Who>,
+    turned: Option<Target>,
 }
 
 /// Spares quorums, as seeds do: of fewer than three members a wiped one takes a quorum's promises with it, and so do two of more.
@@ -167,7 +167,7 @@ impl Search {
         if brought > 0 {
             let turns = report.journal.lines.iter().filter_map(|(at, line)| match line {
                 Line::Transition(Transition { node, from, to, .. }) if *at < plan.safety => {
-                    Some(Turn { at: *at, who: Who::Node(node.0), rises: from != to && *to != Role::Follower })
+                    Some(Turn { at: *at, who: Target::Node(node.0), rises: from != to && *to != Role::Follower })
                 }
                 _ => None,
             });
@@ -241,14 +241,14 @@ impl Search {
         Moment { at: at.min(safety), turned }
     }
 
-    fn node(&mut self, plan: &Plan) -> Who {
-        Who::Node(1 + self.dice.below(plan.settings.nodes))
+    fn node(&mut self, plan: &Plan) -> Target {
+        Target::Node(1 + self.dice.below(plan.settings.nodes))
     }
 
     /// Draws the leader, the member that has just changed role, or anybody.
-    fn who(&mut self, plan: &Plan, moment: Moment) -> Who {
+    fn who(&mut self, plan: &Plan, moment: Moment) -> Target {
         match self.dice.below(3) {
-            0 => Who::Leader,
+            0 => Target::Leader,
             1 => moment.turned.unwrap_or_else(|| self.node(plan)),
             _ => self.node(plan),
         }
@@ -336,7 +336,7 @@ mod tests {
     fn no_plan_wipes_a_quorum() {
         let left = |nodes: u64| {
             let mut plan = Plan::draw(1, nodes, 1_000_000);
-            plan.faults = (1..=2).map(|id| (id, Command::Wipe(Who::Node(id)))).collect();
+            plan.faults = (1..=2).map(|id| (id, Command::Wipe(Target::Node(id)))).collect();
             plan.faults.push((3, Command::Heal));
             spare_quorums(&mut plan);
             plan.faults.len()

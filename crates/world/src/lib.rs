@@ -1,9 +1,8 @@
 //! A whole cluster as one value, and its schedulers: a script, a seed, every possibility.
 //!
 //! The members of a world are the production code: replicas above logs on simulated disks ([`machine`]). The world around them
-//! is virtual: time, network, disks, clients ([`world`]). What can be done to it is a line of text ([`command`]), by whomever
-//! it is decided: a person ([`script`]), or a seed ([`seed`]). After every step the judge of `hustings-properties` looks at
-//! what is new.
+//! is virtual: time, network, disks, clients ([`world`]). Each command to it is a line of text ([`command`]), whether a person
+//! decides it ([`script`]) or a seed ([`seed`]). After every step the judge of `hustings-properties` looks at what is new.
 //!
 //! It knows no protocol: everything is generic over [`hustings_core::Protocol`].
 //!
@@ -45,7 +44,7 @@ mod under_way;
 
 pub mod every;
 
-pub use command::{Command, DiskFault, Expectation, Who};
+pub use command::{Command, DiskFault, Expectation, Target};
 pub use coverage::Coverage;
 pub use digested::{Digested, Service, StoreDefect};
 pub use hustings_core::panics;

@@ -6,7 +6,7 @@
 //!
 //! Safety is judged after every step and needs no phase of its own. Read next: [`crate::sickness`].
 
-use crate::command::{Command, DiskFault, Who};
+use crate::command::{Command, DiskFault, Target};
 use crate::digested::Service;
 use crate::settings::Settings;
 use crate::world::World;
@@ -68,7 +68,7 @@ fn become_alike<P: Protocol, S: Service>(world: &mut World<P, S>) -> Result<(), 
     let mut before = world.applied();
     while !(world.is_load_settled() && world.expect_same().is_ok()) {
         if world.now() >= deadline {
-            // Whoever is furthest behind, perhaps since it became a member, must have got on.
+            // The member that is furthest behind, perhaps since it joined, must have got on.
             let Some((at, reached)) = world.lowest_applied() else { break };
             if reached < before.get(at).copied().unwrap_or(0) + LIVENESS_TIMEOUTS {
                 break;
@@ -211,14 +211,14 @@ pub(crate) fn linearizable<P: Protocol, S: Service>(world: &World<P, S>) -> Resu
 fn mend() -> [Command; 10] {
     [
         Command::Heal,
-        Command::Disk(Who::All, DiskFault::Recover),
-        Command::Disk(Who::All, DiskFault::Roomy),
-        Command::Clock(Who::All, 1_000_000),
-        Command::Retime(Who::All, 100),
-        Command::Operator(Who::Leader),
+        Command::Disk(Target::All, DiskFault::Recover),
+        Command::Disk(Target::All, DiskFault::Roomy),
+        Command::Clock(Target::All, 1_000_000),
+        Command::Retime(Target::All, 100),
+        Command::Operator(Target::Leader),
         Command::Pace(0),
-        Command::Resume(Who::All),
-        Command::Restart(Who::All),
+        Command::Resume(Target::All),
+        Command::Restart(Target::All),
         Command::Mark,
     ]
 }

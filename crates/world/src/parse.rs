@@ -1,6 +1,6 @@
 //! Reads a line of a script: [`Command::parse`]. A typo is named, with the nearest word that would have been right.
 
-use crate::command::{Command, DiskFault, Expectation, Who, shown};
+use crate::command::{Command, DiskFault, Expectation, Target, shown};
 use crate::grammar::{GRAMMAR, HEADERS, beginnings, fixed, options};
 
 /// Longest time in a script, in microseconds: a year. Sums of such times are far from what a counter holds.
@@ -77,7 +77,7 @@ impl<'a> Words<'a> {
         micros(self.next(what)?)
     }
 
-    fn who(&mut self) -> Result<Who, String> {
+    fn who(&mut self) -> Result<Target, String> {
         who(self.next("a member")?)
     }
 
@@ -94,11 +94,11 @@ impl<'a> Words<'a> {
     }
 
     /// `at n1`, or nothing.
-    fn at(&mut self, statement: &str) -> Result<Option<Who>, String> {
+    fn at(&mut self, statement: &str) -> Result<Option<Target>, String> {
         if self.takes(statement, "at") { self.who().map(Some) } else { Ok(None) }
     }
 
-    fn all_who(&mut self) -> Result<Vec<Who>, String> {
+    fn all_who(&mut self) -> Result<Vec<Target>, String> {
         self.words.by_ref().map(|word| who(word)).collect()
     }
 
@@ -138,17 +138,17 @@ pub(crate) fn in_order((shortest, longest): (u64, u64)) -> Result<(u64, u64), St
 }
 
 /// A member such as `n1`, `leader`, `follower.2`, `others`, `wiped` or `all`.
-pub fn who(word: &str) -> Result<Who, String> {
+pub fn who(word: &str) -> Result<Target, String> {
     let wrong = || unknown("member", word, &WHO);
     Ok(match word {
-        "leader" => Who::Leader,
-        "others" => Who::Others,
-        "wiped" => Who::Wiped,
-        "all" => Who::All,
+        "leader" => Target::Leader,
+        "others" => Target::Others,
+        "wiped" => Target::Wiped,
+        "all" => Target::All,
         _ => match (word.strip_prefix("follower."), word.strip_prefix('n')) {
-            (Some(number), _) => Who::Follower(number.parse().map_err(|_| wrong())?),
+            (Some(number), _) => Target::Follower(number.parse().map_err(|_| wrong())?),
             (None, Some("0")) => return Err("there is no member `n0`; the first one is `n1`".into()),
-            (None, Some(id)) => Who::Node(id.parse().map_err(|_| wrong())?),
+            (None, Some(id)) => Target::Node(id.parse().map_err(|_| wrong())?),
             (None, None) => return Err(wrong()),
         },
     })

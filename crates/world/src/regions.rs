@@ -4,7 +4,7 @@
 //! (acomputerscientistlearnsaws.blogspot.com, April 2017, from "Latency Between AWS Global Regions"); where the two directions were
 //! measured apart, their mean. They have become a little shorter since; which of them is long has not changed.
 
-use crate::command::{Command, Who};
+use crate::command::{Command, Target};
 use crate::digested::Service;
 use crate::settings::{LoadSettings, Settings};
 use crate::world::World;
@@ -134,7 +134,7 @@ pub fn lose<P: Protocol, S: Service>(
     loss: Loss,
 ) -> Result<Cost, Violation> {
     let mut world = led_from::<P, S>(settings, options, leader)?;
-    let node = |at: usize| Who::Node(at as u64 + 1);
+    let node = |at: usize| Target::Node(at as u64 + 1);
     let farthest = (0..REGIONS.len()).max_by_key(|at| round_trip(leader, *at)).unwrap_or_default();
     let before = world.reign();
     let (since, until) = (world.now(), world.now() + 60_000_000);

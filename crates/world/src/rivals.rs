@@ -9,7 +9,7 @@
 //! lease), each holder's fencing token, the revision that created its key, is above all earlier ones (`tokens-grow`), and a lease
 //! that nobody asked for any more ends (`leases-end`).
 
-use crate::command::{self, Who};
+use crate::command::{self, Target};
 use crate::dice::Dice;
 use crate::digested::Service;
 use crate::load::Asked;
@@ -355,7 +355,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let until = self.now + patience;
         while self.now < until {
             if hands_over {
-                self.apply(&command::Command::Resign(Who::Leader))?;
+                self.apply(&command::Command::Resign(Target::Leader))?;
             }
             self.run_until(self.now + HAND_OVER_EVERY)?;
         }

@@ -300,23 +300,23 @@ pub fn shrink<P: Protocol, S: Service>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Who;
+    use crate::command::Target;
 
     /// Goal: the script of a plan is one that `play` takes, whatever a search left out of the plan. Method: the `join` of n4 is
     /// gone, and faults name n4.
     #[test]
     fn the_script_of_a_plan_names_nobody_who_never_joins() {
         let mut plan = Plan::draw(1, 3, 1_000_000);
-        let (ours, stranger) = (Who::Node(1), Who::Node(4));
+        let (ours, stranger) = (Target::Node(1), Target::Node(4));
         plan.faults = vec![
             (1, Command::Crash(stranger)),
-            (2, Command::Partition(vec![vec![ours, stranger], vec![Who::Node(2)]])),
+            (2, Command::Partition(vec![vec![ours, stranger], vec![Target::Node(2)]])),
             (3, Command::Operator(stranger)),
             (4, Command::Voters(vec![ours, stranger])),
             (5, Command::Join),
             (6, Command::Crash(stranger)),
         ];
-        plan.sick = vec![Command::Isolate(stranger), Command::Crash(Who::Node(5))];
+        plan.sick = vec![Command::Isolate(stranger), Command::Crash(Target::Node(5))];
         let script = plan.script(Vec::new());
         let told = script.to_string();
         assert_eq!(Script::parse(&told).map_err(|error| error.to_string()), Ok(script), "{told}");

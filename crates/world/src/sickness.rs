@@ -1,6 +1,6 @@
 //! Draws the ailments of one member while the others are well, and how much members should lead.
 
-use crate::command::{Command, DiskFault, Who};
+use crate::command::{Command, DiskFault, Target};
 use crate::dice::Dice;
 use crate::settings::Settings;
 use hustings_core::Priority;
@@ -19,18 +19,18 @@ pub(crate) fn draw_priorities(dice: &mut Dice, nodes: u64) -> Vec<Priority> {
 /// Draws the ailments of one member while the others are well; half of all plans have nothing of the kind.
 pub(crate) fn draw_sickness(dice: &mut Dice, settings: &Settings) -> Vec<Command> {
     let who = match dice.below(2) {
-        0 => Who::Leader,
-        _ => Who::Node(1 + dice.below(settings.nodes)),
+        0 => Target::Leader,
+        _ => Target::Node(1 + dice.below(settings.nodes)),
     };
     let election = settings.election_max();
     let ill = match dice.below(16) {
         0 => Command::Pause(who),
         1 => Command::Disk(who, DiskFault::Stall),
         2 => Command::Disk(who, DiskFault::Slow(dice.between(50_000, election))),
-        3 => Command::Mute(who, Who::All),
-        4 => Command::Mute(Who::All, who),
-        5 => Command::Slow(who, Who::All, election / 2, election),
-        6 => Command::Slow(Who::All, who, election / 2, election),
+        3 => Command::Mute(who, Target::All),
+        4 => Command::Mute(Target::All, who),
+        5 => Command::Slow(who, Target::All, election / 2, election),
+        6 => Command::Slow(Target::All, who, election / 2, election),
         7 => Command::Isolate(who),
         _ => return Vec::new(),
     };
@@ -69,13 +69,13 @@ pub(crate) fn draw_illness(dice: &mut Dice, settings: &Settings) -> Vec<Command>
             let preferred: Vec<usize> =
                 (0..settings.priorities.len()).filter(|at| settings.priorities[*at] == Priority::Preferred).collect();
             let preferred = dice.pick(&preferred).map(|at| *at as u64);
-            let one = Who::Node(
+            let one = Target::Node(
                 1 + match preferred {
                     Some(at) if dice.below(4) > 0 => at,
                     _ => dice.below(settings.nodes),
                 },
             );
-            vec![Command::Isolate(one), Command::Mend(one, Who::Leader)]
+            vec![Command::Isolate(one), Command::Mend(one, Target::Leader)]
         }
         _ => draw_laggards(dice, settings),
     }
@@ -87,7 +87,7 @@ fn draw_thin_links(dice: &mut Dice, nodes: u64) -> Vec<Command> {
     let mut commands = Vec::new();
     for _ in 0..dice.below(nodes.div_ceil(2)) {
         let gone = alive.remove(dice.below(alive.len() as u64) as usize);
-        commands.push(Command::Crash(Who::Node(gone)));
+        commands.push(Command::Crash(Target::Node(gone)));
     }
     // Let the business of the dead be seen to first.
     commands.push(Command::Wait(100_000));
@@ -96,7 +96,7 @@ fn draw_thin_links(dice: &mut Dice, nodes: u64) -> Vec<Command> {
     for one in alive.iter().filter(|one| **one != centre) {
         for other in alive.iter().filter(|other| **other != centre && *other != one) {
             if dice.below(4) < thinness {
-                commands.push(Command::Mute(Who::Node(*one), Who::Node(*other)));
+                commands.push(Command::Mute(Target::Node(*one), Target::Node(*other)));
             }
         }
     }
@@ -107,10 +107,10 @@ fn draw_thin_links(dice: &mut Dice, nodes: u64) -> Vec<Command> {
 fn draw_laggards(dice: &mut Dice, settings: &Settings) -> Vec<Command> {
     let mut commands = Vec::new();
     for _ in 0..1 + dice.below(settings.nodes.saturating_sub(1).max(2) / 2) {
-        let one = Who::Node(1 + dice.below(settings.nodes));
+        let one = Target::Node(1 + dice.below(settings.nodes));
         commands.push(match dice.below(2) {
             0 => Command::Isolate(one),
-            _ => Command::Cut(Who::Leader, one),
+            _ => Command::Cut(Target::Leader, one),
         });
     }
     if dice.below(2) == 0 {
@@ -118,7 +118,7 @@ fn draw_laggards(dice: &mut Dice, settings: &Settings) -> Vec<Command> {
         commands.push(Command::Pace(20_000));
     }
     commands.push(Command::Wait([300_000, 600_000, 3_000_000, 8_000_000][dice.below(4) as usize]));
-    let leader = Who::Leader;
+    let leader = Target::Leader;
     let (ill, is_healed_first) = match dice.below(5) {
         0 => (Command::Crash(leader), false),
         1 => (Command::Pause(leader), false),

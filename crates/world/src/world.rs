@@ -11,7 +11,7 @@
 //!
 //! Read next: [`crate::acting`], what becomes of a replica's actions.
 
-use crate::command::Who;
+use crate::command::Target;
 use crate::coverage::{self, Coverage, Standing};
 use crate::dice::Dice;
 use crate::digested::{Digested, Service};
@@ -111,7 +111,7 @@ pub struct World<P: Protocol, S: Service> {
     pub(crate) verdict: Result<(), Violation>,
     pub(crate) marked_elections: u64,
     /// The member that the operator asks for changes of membership.
-    pub(crate) operator: Who,
+    pub(crate) operator: Target,
     /// Defects of hosts, disks and what all protocols share.
     plants: Plants,
     /// Facts that the run reached; `None` if nobody wants to know.
@@ -161,7 +161,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             actions: Vec::new(),
             verdict: Ok(()),
             marked_elections: 0,
-            operator: Who::Leader,
+            operator: Target::Leader,
             plants,
             coverage: None,
             recording: None,

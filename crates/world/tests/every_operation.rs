@@ -9,7 +9,7 @@ use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
 use hustings_paxos::Paxos;
 use hustings_raft::Raft;
-use hustings_world::{Command, DiskFault, Line, Script, Who, World};
+use hustings_world::{Command, DiskFault, Line, Script, Target, World};
 use hustings_zab::Zab;
 
 const HEAD: &str =
@@ -50,7 +50,7 @@ fn every_operation<P: Protocol>() {
                 let what =
                     format!("{}, {name}: n{id} loses its power at operation {operation} of {operations}", P::NAME);
                 let mut world = begun::<P>();
-                let fault = Command::Disk(Who::Node(id), DiskFault::CrashAt(operation));
+                let fault = Command::Disk(Target::Node(id), DiskFault::CrashAt(operation));
                 world.apply(&fault).expect("a plan is no fault yet");
                 play(&mut world, scene, &what);
                 let ended =

@@ -7,7 +7,7 @@ use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
 use hustings_paxos::Paxos;
 use hustings_raft::Raft;
-use hustings_world::command::{Command, Who};
+use hustings_world::command::{Command, Target};
 use hustings_world::{Settings, World};
 use hustings_zab::Zab;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn replaced<P: Protocol>(seed: u64, has_succession: bool) -> Replaced {
         world.apply(&command).expect("all properties hold");
     }
     let old = world.leader().expect("somebody leads");
-    world.apply(&Command::Pause(Who::Leader)).expect("all properties hold");
+    world.apply(&Command::Pause(Target::Leader)).expect("all properties hold");
     let paused = world.now();
     let next = loop {
         world.run_until(world.now() + MILLISECOND).expect("all properties hold");
@@ -72,7 +72,7 @@ fn blazingmq_replaces_one_that_stands_still() {
 
 #[test]
 fn zab_replaces_one_that_stands_still() {
-    // Whoever asks first: the largest id among equals is voted for.
+    // No matter which member asks first: the largest id among equals is voted for.
     replaces_it_soon::<Zab>(false);
 }
 

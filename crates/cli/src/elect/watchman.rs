@@ -43,7 +43,7 @@ pub(crate) struct Wish {
 }
 
 #[derive(Default)]
-struct Told {
+struct Progress {
     /// The tenure in which the command runs, until it is told to stop.
     tenure: Option<Validity>,
     /// The last transition in words.
@@ -60,7 +60,7 @@ pub(crate) struct Board {
     id: Arc<str>,
     election: Arc<str>,
     candidacy: Election,
-    told: Arc<Mutex<Told>>,
+    told: Arc<Mutex<Progress>>,
     events: broadcast::Sender<String>,
     wishes: mpsc::UnboundedSender<Wish>,
     /// The application's health, as a caller reported it last.
@@ -69,7 +69,7 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    fn lock(&self) -> MutexGuard<'_, Told> {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,7 +140,7 @@ pub(crate) async fn start(
         notify,
     };
     if let Some(path) = socket {
-        // One that stands still accepts nobody, and its queue may be full: the kernel says so at once to whoever does not block.
+        // One that stands still accepts nobody, and its queue may be full: the kernel says so at once to a caller that does not block.
         let is_in_use = match UnixStream::connect(path).await {
             Ok(_) => true,
             Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,

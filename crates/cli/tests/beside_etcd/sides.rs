@@ -14,7 +14,7 @@ use tonic::{Response, Status, Streaming};
 
 /// An answer as text, without what belongs to the one server alone; and the revision of its header, 0 in a refusal.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct Seen {
     pub text: String,
     pub revision: i64,
 }
@@ -61,11 +61,11 @@ headed!(
     HashKvResponse
 );
 
-fn refused(status: &Status) -> Told {
-    Told { text: format!("{:?}: {}", status.code(), status.message()), revision: 0 }
+fn refused(status: &Status) -> Seen {
+    Seen { text: format!("{:?}: {}", status.code(), status.message()), revision: 0 }
 }
 
-fn told<T: Headed>(answer: Result<Response<T>, Status>, make_equal: impl Fn(&mut T)) -> Told {
+fn told<T: Headed>(answer: Result<Response<T>, Status>, make_equal: impl Fn(&mut T)) -> Seen {
     let mut message = match answer {
         Ok(answer) => answer.into_inner(),
         Err(status) => return refused(&status),
@@ -73,7 +73,7 @@ fn told<T: Headed>(answer: Result<Response<T>, Status>, make_equal: impl Fn(&mut
     let revision = message.header().map_or(0, |header| header.revision);
     *message.header() = None;
     make_equal(&mut message);
-    Told { text: format!("revision {revision}: {message:?}"), revision }
+    Seen { text: format!("revision {revision}: {message:?}"), revision }
 }
 
 impl Side {
@@ -84,7 +84,7 @@ impl Side {
     }
 
     /// Asks, and says what was answered.
-    pub async fn ask(&mut self, asked: &Asked) -> Told {
+    pub async fn ask(&mut self, asked: &Asked) -> Seen {
         let (mut kv, mut lease) = (self.client.kv(), self.client.lease());
         match asked.clone() {
             Asked::Range(request) => {
@@ -119,7 +119,7 @@ impl Side {
         }
     }
 
-    async fn keep_alive(&mut self, request: pb::LeaseKeepAliveRequest) -> Told {
+    async fn keep_alive(&mut self, request: pb::LeaseKeepAliveRequest) -> Seen {
         let requests = tokio_stream::once(request);
         let mut answers = match self.client.lease().lease_keep_alive(requests).await {
             Ok(answers) => answers.into_inner(),
@@ -127,12 +127,12 @@ impl Side {
         };
         match answers.message().await {
             Ok(Some(answer)) => told(Ok(Response::new(answer)), |_| {}),
-            Ok(None) => Told { text: "nothing".into(), revision: 0 },
+            Ok(None) => Seen { text: "nothing".into(), revision: 0 },
             Err(status) => refused(&status),
         }
     }
 
-    async fn watch(&mut self, request: pb::WatchCreateRequest) -> Told {
+    async fn watch(&mut self, request: pb::WatchCreateRequest) -> Seen {
         let (sender, requests) = unbounded_channel();
         let create = pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(request.clone())) };
         sender.send(create).expect("the receiver is here");
@@ -152,11 +152,11 @@ impl Side {
             Ok(None) => "nothing".into(),
             Err(status) => return refused(&status),
         };
-        Told { text, revision: 0 }
+        Seen { text, revision: 0 }
     }
 
     /// Writes and deletes the first key of every watch, reads each to that, and closes it: what each was told.
-    pub async fn close_watches(&mut self) -> Vec<Told> {
+    pub async fn close_watches(&mut self) -> Vec<Seen> {
         let mut all = Vec::new();
         for mut watching in std::mem::take(&mut self.watching) {
             let key = watching.request.key.clone();
@@ -187,14 +187,14 @@ impl Side {
                     break;
                 }
             }
-            all.push(Told { text: lines.join("\n    "), revision: last_delete });
+            all.push(Seen { text: lines.join("\n    "), revision: last_delete });
         }
         all
     }
 }
 
-/// What is equal in what it is sorted by comes in any order from etcd: each is told apart from the others by that alone; and where nothing
-/// is cut off, all of them by their keys.
+/// Keys that are equal in what they are sorted by come in any order from etcd: each is told apart from the others by that alone; and where
+/// nothing is cut off, all of them by their keys.
 fn forget_ties(answer: &mut pb::RangeResponse, target: SortTarget, limit: i64) {
     let by = |kv: &KeyValue| match target {
         SortTarget::Key => unreachable!("keys differ"),

@@ -1,11 +1,11 @@
 //! Consul: a race for a key that a session locks.
 //!
 //! ```text
-//!   NAME              locked by the session of whoever leads; the index of the write that locked it is its token
+//!   NAME              locked by the session of the leader; the index of the write that locked it is its token
 //!   NAME.note         what the last leader left: why it ended, who shall be next
 //!   NAME.generation   raised by hand when the store's history was replaced; absent is 0
 //!   NAME.history      who led, and how each tenure ended
-//!   NAME.wish         what an operator wants of whoever leads
+//!   NAME.wish         what an operator wants of the leader
 //! ```
 //!
 //! Any program that locks the same key may be a rival. Sessions have no checks, for gossip must not depose a leader, and no
@@ -37,7 +37,7 @@ mod will;
 pub(crate) use will::Will;
 
 use crate::address::StoreAddress;
-use crate::seat::{Later, Seat, Sitter, Store, Told};
+use crate::seat::{DriverEvent, Later, Seat, Sitter, Store};
 use http::Place;
 use hustings_lease::Profile;
 use session::Session;
@@ -61,7 +61,7 @@ impl Store for ConsulStore {
         Profile::CONSUL
     }
 
-    fn open(&mut self, told: UnboundedSender<Told>) {
+    fn open(&mut self, told: UnboundedSender<DriverEvent>) {
         tokio::spawn(session::keep(self.session.clone(), told));
     }
 

@@ -5,7 +5,7 @@
 //!   NAME.note              what the last leader left: why it ended, who shall be next
 //!   NAME.generation        raised by hand when the store's history was replaced; absent is 0
 //!   NAME.history           who led, and how each tenure ended
-//!   NAME.wish              what an operator wants of whoever leads
+//!   NAME.wish              what an operator wants of the leader
 //! ```
 //!
 //! Entries are those of `etcdctl elect` and of every client's `concurrency.Election`, which may be rivals. The rules are our
@@ -33,7 +33,7 @@ mod will;
 pub(crate) use will::Will;
 
 use crate::address::StoreAddress;
-use crate::seat::{Later, Seat, Sitter, Store, Told};
+use crate::seat::{DriverEvent, Later, Seat, Sitter, Store};
 use hustings_lease::Profile;
 use reach::Reach;
 use session::Session;
@@ -67,7 +67,7 @@ impl Store for EtcdStore {
         self.profile
     }
 
-    fn open(&mut self, told: UnboundedSender<Told>) {
+    fn open(&mut self, told: UnboundedSender<DriverEvent>) {
         if self.is_tethered {
             tokio::spawn(tether::keep(self.session.clone()));
         }

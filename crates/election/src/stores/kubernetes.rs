@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   spec.holderIdentity         ID_LIFE, unique per life; "" is vacant
-//!   spec.leaseDurationSeconds   how long whoever waits lets a version stand; whole seconds, 1 when released
+//!   spec.leaseDurationSeconds   how long a waiter lets a version stand; whole seconds, 1 when released
 //!   spec.renewTime, acquireTime for people and for client-go, which compares them; no clock here is compared with them
 //!   spec.leaseTransitions       one more for each new holder
 //!   metadata.annotations        hustings.github.io/...: tenure, note, wish, history, generation
@@ -23,7 +23,7 @@
 //!
 //! Promises of the store. Its API server reads and writes through etcd; a read of one Lease without a version is linearizable,
 //! a watch is late and may end, and is used as a hint only. There are no sessions: when a holder is silent, a candidate that
-//! waits lets the version grow old on its own clock. What breaks it: an etcd restored from a backup (raise the generation), and a
+//! waits lets the version grow old on its own clock. Two things break it: an etcd restored from a backup (raise the generation), and a
 //! client that writes what it remembers (client-go's release after a sleep erases its successor): the holder learns of it from
 //! its next write, which conflicts, and stops.
 //!
@@ -34,7 +34,7 @@ mod api;
 mod lease;
 mod micro_time;
 
-use super::record::{Fault, Hints, Mood, Record, Records, Swap, Will};
+use super::record::{Fault, Hints, Record, Records, Swap, Troubles, Will};
 use crate::address::StoreAddress;
 use crate::will::StoreWill;
 use api::{Answered, Api};
@@ -174,8 +174,8 @@ impl Records for Kubernetes {
         patience * 2
     }
 
-    fn mood(&self) -> &Mood {
-        self.api.mood()
+    fn troubles(&self) -> &Troubles {
+        self.api.troubles()
     }
 
     fn will(&self, election: &str, life: &str) -> Option<StoreWill> {

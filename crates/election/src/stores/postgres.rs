@@ -3,7 +3,7 @@
 //! ```text
 //!   holder, life, value, priority   who leads; NULL: nobody
 //!   token, generation               with which token; both are set by the write that wins, and by no other
-//!   ttl_ms                          for how long whoever waits lets a version stand before it swaps it
+//!   ttl_ms                          for how long a waiter lets a version stand before it swaps it
 //!   note, wish, history             what the last leader left, what an operator wants, who led
 //!   raised, timeline                what the next generation is made of
 //!   version                         grows with each write; each write names the version and the token that it swaps
@@ -35,7 +35,7 @@ mod faults;
 mod secured;
 mod statements;
 
-use super::record::{Fault, Hints, Mood, Numbering, Record, Records, Swap, Will};
+use super::record::{Fault, Hints, Numbering, Record, Records, Swap, Troubles, Will};
 use crate::address::{Secret, Security, StoreAddress, decoded};
 use crate::will::StoreWill;
 use connection::Link;
@@ -145,8 +145,8 @@ impl Records for Postgres {
         self.link.hints()
     }
 
-    fn mood(&self) -> &Mood {
-        self.link.mood()
+    fn troubles(&self) -> &Troubles {
+        self.link.troubles()
     }
 
     fn will(&self, election: &str, life: &str) -> Option<StoreWill> {

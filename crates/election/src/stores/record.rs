@@ -11,7 +11,7 @@
 //!   read again, and renewed if it still names this tenure.
 //! - A raise of the generation is written together with a wish that the holder steps down. So the holder stops first, and at no
 //!   moment do two believe.
-//! - Hints that the record has changed save time; without any, whoever waits reads it twice per renewal interval.
+//! - Hints that the record has changed save time; without any, a waiter reads it twice per renewal interval.
 //!
 //! Read next: [`Records`], then `seat`.
 
@@ -21,13 +21,13 @@ mod seat;
 mod text;
 mod will;
 
-pub(crate) use super::mood::Mood;
+pub(crate) use super::troubles::Troubles;
 pub(crate) use hints::Hints;
 pub(crate) use reader::RecordReader;
 pub(crate) use text::{note_of, note_to_text, wish_of, wish_to_text};
 pub(crate) use will::{Place, Will};
 
-use crate::seat::{Later, Seat, Sitter, Store, Told};
+use crate::seat::{DriverEvent, Later, Seat, Sitter, Store};
 use crate::will::StoreWill;
 use hustings_lease::{CandidateId, Note, Profile, Token};
 use std::fmt;
@@ -171,7 +171,7 @@ pub(crate) trait Records: Send + Sync + 'static {
         patience
     }
     /// The troubles that were told.
-    fn mood(&self) -> &Mood;
+    fn troubles(&self) -> &Troubles;
     /// The will with which another process can release what this life holds; `None` if there is none.
     fn will(&self, election: &str, life: &str) -> Option<StoreWill>;
 }
@@ -192,15 +192,15 @@ impl<R: Records> Store for RecordStore<R> {
         self.records.profile()
     }
 
-    fn open(&mut self, told: UnboundedSender<Told>) {
+    fn open(&mut self, told: UnboundedSender<DriverEvent>) {
         let records = self.records.clone();
         tokio::spawn(async move {
             let opened = records.open().await;
             // An engine that has ended needs no store.
             let _ = told.send(match opened {
-                Ok(()) => Told::Opened(records.ttl()),
-                Err(Fault::Denied(why)) => Told::Denied(why),
-                Err(fault) => Told::Refused(fault.to_string()),
+                Ok(()) => DriverEvent::Opened(records.ttl()),
+                Err(Fault::Denied(why)) => DriverEvent::Denied(why),
+                Err(fault) => DriverEvent::Refused(fault.to_string()),
             });
         });
     }

@@ -2,7 +2,7 @@
 
 use crate::clock::{boot_micros, micros};
 use crate::seat::{Key, Line};
-use hustings_lease::{Answer, Sight};
+use hustings_lease::{Answer, Observation};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -84,7 +84,7 @@ impl<L: Clone + PartialEq> SharedLease<L> {
 
     /// Lets everybody look again: what was seen with a lease, or on a connection, that is gone was perhaps not all.
     pub(crate) fn interrupt(&self) {
-        self.state().seats.values().for_each(|seat| seat.saw(Sight::Interrupted));
+        self.state().seats.values().for_each(|seat| seat.saw(Observation::Interrupted));
     }
 
     // The keeper.

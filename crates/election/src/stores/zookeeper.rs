@@ -5,7 +5,7 @@
 //!   /NAME.note                   what the last leader left: why it ended, who shall be next
 //!   /NAME.generation             raised by hand when the store's history was replaced; absent is 0
 //!   /NAME.history                who led, and how each tenure ended
-//!   /NAME.wish                   what an operator wants of whoever leads
+//!   /NAME.wish                   what an operator wants of the leader
 //! ```
 //!
 //! Entries are named as Curator's `LeaderLatch` names its own, which may be a rival, as may every recipe whose nodes end in the
@@ -19,7 +19,7 @@
 //! - A session ends no earlier than its time to live after the *leader* heard of it. Followers answer pings alone, and tell the
 //!   leader with its next ping, each half tick, whom they have heard; a write that is passed on tells nothing of that. So a
 //!   renewal is a write to the entry's own node, which cannot be done when the entry is gone, and what it proves is the renewal
-//!   before it, a tick or more older. What a session was opened with is proven at once: that is a committed transaction.
+//!   before it, a tick or more older. The opening of a session is proven at once: it is a committed transaction.
 //! - An entry's generation is the one that was in force when it was created: both are transactions, and their numbers tell.
 //! - The tick is not told by the protocol: see [`probe`]. Where it cannot be learnt, 2 s or more are assumed; let the servers
 //!   answer `conf` for shorter waits.
@@ -41,7 +41,7 @@ mod wire;
 pub(crate) use will::Will;
 
 use crate::address::{Secret, Security, StoreAddress};
-use crate::seat::{Later, Seat, Sitter, Store, Told};
+use crate::seat::{DriverEvent, Later, Seat, Sitter, Store};
 use crate::wire::Wire;
 use hustings_lease::Profile;
 use session::Session;
@@ -67,7 +67,7 @@ impl Store for ZookeeperStore {
         self.session.profile()
     }
 
-    fn open(&mut self, told: UnboundedSender<Told>) {
+    fn open(&mut self, told: UnboundedSender<DriverEvent>) {
         tokio::spawn(session::keep(self.session.clone(), told));
     }
 

@@ -1,6 +1,6 @@
 //! Inputs, effects, timers and transitions of a candidate.
 
-use crate::store::{Answer, Attempt, CandidateId, Note, Request, Sight};
+use crate::store::{Answer, Attempt, CandidateId, Note, Observation, Request};
 use crate::token::Token;
 use std::fmt;
 use std::time::Duration;
@@ -11,8 +11,8 @@ pub enum Input {
     /// The store answered an attempt.
     Answer(Attempt, Answer),
     /// A look or a watch saw something.
-    Seen(Sight),
-    /// A timer that was set fired. Timers that are due come before answers and sights that wait.
+    Seen(Observation),
+    /// A timer that was set fired. Timers that are due come before answers and observations that wait.
     Timer(Name),
     /// The application says how it is.
     Health(Health),

@@ -1,7 +1,7 @@
 //! The driver of a [`super::StoreModel`]: [`Desk`].
 
 use super::{Command, Reply};
-use crate::store::{Answer, CandidateId, Profile, Request, Sight};
+use crate::store::{Answer, CandidateId, Observation, Profile, Request};
 use crate::token::Token;
 
 /// The state of a driver for one candidate: its session, and the token that it won.
@@ -33,7 +33,7 @@ impl Desk {
     }
 
     /// Takes the reply to a command of the session of now: what the candidate is told, in order.
-    pub fn on_reply(&mut self, command: &Command, reply: Reply) -> (Vec<Sight>, Answer) {
+    pub fn on_reply(&mut self, command: &Command, reply: Reply) -> (Vec<Observation>, Answer) {
         if command.session == self.session() {
             match reply.answer {
                 Answer::Won(token) => (self.token, self.entry) = (Some(token), Some(token)),
@@ -45,7 +45,7 @@ impl Desk {
                 (self.session, self.entry) = (self.session + 1, None);
             }
         }
-        (reply.sights, reply.answer)
+        (reply.observations, reply.answer)
     }
 
     /// Goes on with a new connection.

@@ -1,7 +1,7 @@
 //! A queue of entries, the first of which holds: etcd's keys on leases, ZooKeeper's sequential nodes.
 
 use super::{Command, Entry, Session, StoreModel};
-use crate::store::{Answer, Note, Renewal, Request, Sight};
+use crate::store::{Answer, Note, Observation, Renewal, Request};
 
 impl StoreModel {
     pub(super) fn execute_in_queue(&mut self, command: &Command, now: u64) -> Answer {
@@ -68,11 +68,11 @@ impl StoreModel {
         }
     }
 
-    pub(super) fn sights_of_queue(&self, session: &Session) -> Vec<Sight> {
+    pub(super) fn sights_of_queue(&self, session: &Session) -> Vec<Observation> {
         match self.queue.first() {
             Some(first) if first.session == *session => {
                 let is_clear = self.clear == Some(first.token) || self.clears_for_ever && self.clear.is_some();
-                vec![Sight::Turn { token: first.token, note: self.note.clone(), is_clear }]
+                vec![Observation::Turn { token: first.token, note: self.note.clone(), is_clear }]
             }
             _ => Vec::new(),
         }

@@ -1,7 +1,7 @@
 //! One record that the first candidate to come takes: Consul's key, a Kubernetes Lease, a row.
 
 use super::{Command, Record, Session, StoreModel};
-use crate::store::{Answer, Note, Refusal, Request, Sight, Version};
+use crate::store::{Answer, Note, Observation, Refusal, Request, Version};
 use std::time::Duration;
 
 impl StoreModel {
@@ -109,14 +109,14 @@ impl StoreModel {
         }
     }
 
-    pub(super) fn sights_of_record(&self) -> Vec<Sight> {
+    pub(super) fn sights_of_record(&self) -> Vec<Observation> {
         let version = self.record.as_ref().map(|record| record.version).filter(|_| self.profile.is_observed());
         match &self.record {
             Some(Record { holder: Some((by, _)), token, version }) => {
                 let ttl = Some(Duration::from_micros(self.ttl)).filter(|_| self.profile.is_observed());
-                vec![Sight::Held { by: by.clone(), token: *token, version: *version, ttl }]
+                vec![Observation::Held { by: by.clone(), token: *token, version: *version, ttl }]
             }
-            _ => vec![Sight::Vacant { version, note: self.note.clone() }],
+            _ => vec![Observation::Vacant { version, note: self.note.clone() }],
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Clocks are set, stand still, and run on while a process sleeps.
 
-use super::{SECOND, Story, TTL, Teller, Told, a, ask, b, desk, heard};
+use super::{Run, SECOND, Story, TTL, Teller, a, ask, b, desk, heard};
 use crate::candidate::Until;
 use crate::gate::{FenceGate, Memory};
 use crate::published::{Redlock, SuspendedClock, WallLease};
@@ -21,12 +21,12 @@ pub(super) fn sleeping_holder() -> Story {
     }
 }
 
-fn last_writer(teller: Teller, written: &[&str]) -> Told {
+fn last_writer(teller: Teller, written: &[&str]) -> Run {
     let last = written.last().copied().unwrap_or("nobody");
     teller.end(last == "b", "b leads, and b's write stands", format!("b leads, and {last}'s late write stands"))
 }
 
-fn checked_then_written() -> Told {
+fn checked_then_written() -> Run {
     let mut teller = Teller::of("a lock, checked before the write");
     let mut masters = Redlock::new(5, TTL);
     let mut written = Vec::new();
@@ -45,7 +45,7 @@ fn checked_then_written() -> Told {
     last_writer(teller, &written)
 }
 
-fn fenced() -> Told {
+fn fenced() -> Run {
     let mut teller = Teller::of("belief by the clock, and a gate at what is written");
     let mut written = Vec::new();
     // A gate in memory cannot fail to open.
@@ -92,7 +92,7 @@ pub(super) fn stepped_clock() -> Story {
     }
 }
 
-fn wall_lease() -> Told {
+fn wall_lease() -> Run {
     let mut teller = Teller::of("a record with the time of its renewal, judged by everybody's wall clock");
     let mut record = WallLease::new(TTL);
     let is_held = record.acquire(&a(), 0);
@@ -105,7 +105,7 @@ fn wall_lease() -> Told {
     teller.end(!(is_taken && believes), "one leads", "a and b lead, both by the book")
 }
 
-fn observed_versions() -> Told {
+fn observed_versions() -> Run {
     let mut teller = Teller::of("a record whose versions everybody watches, each by a clock that nobody sets");
     let mut store = StoreModel::new(Profile::KUBERNETES, TTL, 0);
     let (mut first, mut second) = (desk(a(), Profile::KUBERNETES), desk(b(), Profile::KUBERNETES));
@@ -130,7 +130,7 @@ pub(super) fn suspended_host() -> Story {
     }
 }
 
-fn after_suspend(subject: &'static str, clock: SuspendedClock) -> Told {
+fn after_suspend(subject: &'static str, clock: SuspendedClock) -> Run {
     let mut teller = Teller::of(subject);
     let mut schedule = Schedule::new(&Timing::default());
     let sent = clock.read(100 * SECOND, 0);

@@ -1,6 +1,6 @@
 //! Stopping takes time, and so does taking office.
 
-use super::{SECOND, Story, TTL, Teller, Told};
+use super::{Run, SECOND, Story, TTL, Teller};
 use crate::gate::{FenceGate, Memory};
 use crate::published::{Office, Stopping};
 use crate::timing::{Timing, micros};
@@ -16,7 +16,7 @@ pub(super) fn late_kill() -> Story {
     }
 }
 
-fn stopping(subject: &'static str, stopping: Stopping) -> Told {
+fn stopping(subject: &'static str, stopping: Stopping) -> Run {
     let mut teller = Teller::of(subject);
     let timing = Timing::default();
     let freed = micros(TTL);
@@ -40,7 +40,7 @@ pub(super) fn first_write() -> Story {
     }
 }
 
-fn taking_office(subject: &'static str, office: Office) -> Told {
+fn taking_office(subject: &'static str, office: Office) -> Run {
     let mut teller = Teller::of(subject);
     // A gate in memory cannot fail to open.
     let Ok(mut gate) = FenceGate::open(Memory::default());

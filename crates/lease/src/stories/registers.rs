@@ -1,6 +1,6 @@
 //! Majorities are no log: a value that was read vanishes, two win, a clock frees a lock.
 
-use super::{SECOND, Story, TTL, Teller, Told, a, ask, b, desk, heard};
+use super::{Run, SECOND, Story, TTL, Teller, a, ask, b, desk, heard};
 use crate::published::{Reading, Redlock, Register};
 use crate::store::{Answer, CandidateId, Profile, Request};
 use crate::store_model::StoreModel;
@@ -47,14 +47,14 @@ pub(super) fn two_winners() -> Story {
     }
 }
 
-fn winners(teller: Teller, winners: &[CandidateId]) -> Told {
+fn winners(teller: Teller, winners: &[CandidateId]) -> Run {
     let names: Vec<&str> = winners.iter().map(|winner| winner.0.as_str()).collect();
     let (held, broke) =
         (format!("{} leads alone", names.join(", ")), format!("{} lead, all at once", names.join(" and ")));
     teller.end(winners.len() == 1, held, broke)
 }
 
-fn read_then_write() -> Told {
+fn read_then_write() -> Run {
     let mut teller = Teller::of("the repaired register: read, and write if it is vacant");
     let mut register = Register::<Option<CandidateId>>::new(3, None);
     let mut found = Vec::new();
@@ -77,7 +77,7 @@ fn read_then_write() -> Told {
     winners(teller, &won)
 }
 
-fn compare_and_swap() -> Told {
+fn compare_and_swap() -> Run {
     let mut teller = Teller::of("a record that is swapped through a log, on the version that was seen");
     let mut store = StoreModel::new(Profile::POSTGRES, TTL, 0);
     let mut won = Vec::new();
@@ -104,7 +104,7 @@ pub(super) fn early_master() -> Story {
     }
 }
 
-fn redlock() -> Told {
+fn redlock() -> Run {
     let mut teller = Teller::of("five independent masters, a majority of which is the lock (Redlock)");
     let mut masters = Redlock::new(5, TTL);
     let mut valid = Vec::new();
@@ -125,7 +125,7 @@ fn redlock() -> Told {
     winners(teller, &holders)
 }
 
-fn log_clock() -> Told {
+fn log_clock() -> Run {
     let mut teller = Teller::of("one log, whose entries carry the time that has passed");
     let mut store = StoreModel::new(Profile::HUSTINGS, TTL, 0);
     let mut won = Vec::new();

@@ -5,7 +5,7 @@ use super::world::{Event, World, plain};
 use super::{MILLISECOND, SECOND};
 use hustings_lease::candidate::Health;
 use hustings_lease::store::Standing;
-use hustings_lease::{Defect, Input, Sight, Token};
+use hustings_lease::{Defect, Input, Observation, Token};
 use hustings_properties::Violation;
 
 impl World {
@@ -108,8 +108,8 @@ impl World {
             if self.hosts[host].is_up && !self.is_lost(host) {
                 let life = self.hosts[host].life;
                 let at = self.now + self.weather.delay(&mut self.dice);
-                let sights = Delivery::Sights(vec![Sight::Roster(roster.clone())]);
-                self.at(at, Event::ToHost(host, life, sights));
+                let observations = Delivery::Sights(vec![Observation::Roster(roster.clone())]);
+                self.at(at, Event::ToHost(host, life, observations));
             }
         }
         self.at(self.now + 3 * SECOND, Event::Rosters);

@@ -1,7 +1,7 @@
 //! One host: a candidate, its clock, its driver and its application.
 
 use hustings_lease::store_model::{Command, Reply};
-use hustings_lease::{Attempt, Candidate, CandidateId, Desk, Input, Schedule, Settings, Sight, Token};
+use hustings_lease::{Attempt, Candidate, CandidateId, Desk, Input, Observation, Schedule, Settings, Token};
 use std::collections::VecDeque;
 
 /// A host's clock: it runs on while the machine is suspended, unless the defect says otherwise.
@@ -31,7 +31,7 @@ impl Clock {
 #[derive(Clone, Debug)]
 pub enum Delivery {
     Reply(Attempt, Command, Reply),
-    Sights(Vec<Sight>),
+    Sights(Vec<Observation>),
     /// The connection was replaced by this one.
     Interrupted(u32),
     Local(Input),

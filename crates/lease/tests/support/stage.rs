@@ -2,8 +2,8 @@
 
 use hustings_lease::store::Standing;
 use hustings_lease::{
-    Answer, Attempt, Candidate, CandidateId, Change, Effect, Input, Loss, Name, Note, Profile, Request, Settings,
-    Sight, Timing, Token, When,
+    Answer, Attempt, Candidate, CandidateId, Change, Effect, Input, Loss, Name, Note, Observation, Profile, Request,
+    Settings, Timing, Token, When,
 };
 use std::time::Duration;
 
@@ -69,8 +69,8 @@ impl Stage {
         self.hears(Input::Answer(self.last, answer))
     }
 
-    pub fn sees(&mut self, sight: Sight) -> &mut Stage {
-        self.hears(Input::Seen(sight))
+    pub fn sees(&mut self, observation: Observation) -> &mut Stage {
+        self.hears(Input::Seen(observation))
     }
 
     pub fn fires(&mut self, name: Name) -> &mut Stage {

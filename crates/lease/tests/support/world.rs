@@ -8,8 +8,8 @@ use hustings_lease::gate::Memory;
 use hustings_lease::store::{Contend, Renewal, Standing};
 use hustings_lease::store_model::Command;
 use hustings_lease::{
-    Answer, Attempt, Candidate, CandidateId, Change, Defect, Desk, Effect, FenceGate, Heir, Input, Profile, Request,
-    Settings, Sight, StoreModel, Timing, Token, Why, laboratory,
+    Answer, Attempt, Candidate, CandidateId, Change, Defect, Desk, Effect, FenceGate, Heir, Input, Observation,
+    Profile, Request, Settings, StoreModel, Timing, Token, Why, laboratory,
 };
 use hustings_properties::{Tenures, Violation};
 use std::collections::{BTreeMap, VecDeque};
@@ -24,12 +24,12 @@ const LEADERLESS: Duration = Duration::from_secs(25);
 /// A belief lasts no longer than the time to live after its last renewal.
 const UNHEALTHY: Duration = Duration::from_millis(10_200);
 
-/// The names of candidates, and whether a store's sights tell them apart.
+/// The names of candidates, and whether a store's observations tell them apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Names {
     /// Each life has one of its own.
     OfLives,
-    /// All lives have one, and so has whoever holds the election.
+    /// All lives have one, and so has the holder of the election.
     Shared,
 }
 
@@ -355,12 +355,15 @@ impl World {
 
     pub(super) fn push_watch(&mut self, host: usize) {
         let (life, session) = (self.hosts[host].life, self.hosts[host].desk.session());
-        let mut sights = self.store.sights(&session);
+        let mut observations = self.store.observations(&session);
         if self.setup.profile.contend == Contend::Queue && !self.store.has_entry(&session) {
-            sights.extend(self.hosts[host].desk.entry().map(Sight::EntryGone));
+            observations.extend(self.hosts[host].desk.entry().map(Observation::EntryGone));
         }
-        let delivery =
-            if self.is_lost(host) { Delivery::Interrupted(self.store.connection()) } else { Delivery::Sights(sights) };
+        let delivery = if self.is_lost(host) {
+            Delivery::Interrupted(self.store.connection())
+        } else {
+            Delivery::Sights(observations)
+        };
         let mut at = self.now + self.weather.delay(&mut self.dice);
         if matches!(delivery, Delivery::Interrupted(_)) {
             at = at.max(self.hosts[host].cut_until) + self.dice.below(2 * SECOND);
@@ -420,14 +423,14 @@ impl World {
                     self.hosts[host].open = None;
                     self.hosts[host].schedule.on_answer(attempt, clock);
                 }
-                let (sights, answer) = self.hosts[host].desk.on_reply(&command, reply);
-                self.see(host, sights)?;
+                let (observations, answer) = self.hosts[host].desk.on_reply(&command, reply);
+                self.see(host, observations)?;
                 self.input(host, Input::Answer(attempt, answer))
             }
-            Delivery::Sights(sights) => self.see(host, sights),
+            Delivery::Sights(observations) => self.see(host, observations),
             Delivery::Interrupted(connection) => {
                 self.hosts[host].desk.reconnect(connection);
-                self.input(host, Input::Seen(Sight::Interrupted))
+                self.input(host, Input::Seen(Observation::Interrupted))
             }
             Delivery::Local(input) => {
                 if let Input::Answer(attempt, _) = input {
@@ -442,12 +445,12 @@ impl World {
     }
 
     /// The store knows its clients apart in any case; what a candidate is told has their names.
-    fn see(&mut self, host: usize, sights: Vec<Sight>) -> Result<(), Violation> {
-        for mut sight in sights {
-            if let (Names::Shared, Sight::Held { by, .. }) = (self.setup.names, &mut sight) {
+    fn see(&mut self, host: usize, observations: Vec<Observation>) -> Result<(), Violation> {
+        for mut observation in observations {
+            if let (Names::Shared, Observation::Held { by, .. }) = (self.setup.names, &mut observation) {
                 by.clone_from(&self.hosts[host].settings.id);
             }
-            self.input(host, Input::Seen(sight))?;
+            self.input(host, Input::Seen(observation))?;
         }
         Ok(())
     }

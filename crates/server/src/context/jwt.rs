@@ -56,7 +56,7 @@ struct Claims {
 
 /// The claims of a token that somebody else may have made. JSON has one kind of number: some makers write 7.0 for 7.
 #[derive(Deserialize)]
-struct Told {
+struct ForeignClaims {
     username: String,
     revision: f64,
     iat: Option<f64>,
@@ -138,7 +138,8 @@ impl Jwt {
         validation.leeway = 0;
         validation.validate_nbf = true;
         validation.validate_aud = false;
-        let Told { username, revision, iat } = decode::<Told>(token, &self.checking, &validation).ok()?.claims;
+        let ForeignClaims { username, revision, iat } =
+            decode::<ForeignClaims>(token, &self.checking, &validation).ok()?.claims;
         if iat.is_some_and(|made| made > get_current_timestamp() as f64) {
             return None;
         }

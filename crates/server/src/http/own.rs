@@ -134,7 +134,7 @@ where
     }
     let answer = async {
         let caller = admit(services, &head, learner).await?;
-        // Nobody, and whoever is no user, brings no body: what is wrong with it is told to users alone.
+        // The body of a caller without a user is not read: what is wrong with it is told to users alone.
         services.require(&caller, Need::User).await?;
         let body = Limited::new(body, body_bytes_max).collect().await;
         let body = body.map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))?.to_bytes();
@@ -242,7 +242,7 @@ struct Entry {
 
 /// One election, as it is told.
 #[derive(Serialize)]
-pub(crate) struct Told {
+pub(crate) struct ElectionStatus {
     name: String,
     /// Id of the leader; a stranger's value is told as it stands. `None` if nobody leads any more.
     holder: Option<String>,
@@ -303,7 +303,7 @@ pub(crate) async fn answer_recording<B: Backend>(services: &Services<B>, caller:
 }
 
 /// All elections that somebody stands for, by name; or the one that is asked for, also if somebody only did.
-pub(crate) fn elections(view: &View, only: Option<&str>) -> Result<Vec<Told>, Status> {
+pub(crate) fn elections(view: &View, only: Option<&str>) -> Result<Vec<ElectionStatus>, Status> {
     let mut candidates: BTreeMap<String, Vec<KeyValue>> = BTreeMap::new();
     let mut seen = 0;
     for (lease, key) in view.leased_keys() {
@@ -341,12 +341,12 @@ fn entries_without_lease(view: &View, name: &str) -> Result<Vec<KeyValue>, Statu
 }
 
 /// An election that somebody has led, and nobody stands for: its last leadership, and how that ended.
-fn vacancy(view: &View, name: &str) -> Result<Option<Told>, Status> {
+fn vacancy(view: &View, name: &str) -> Result<Option<ElectionStatus>, Status> {
     let history = History::parse(&text_at(view, &format!("{name}.history"))?.unwrap_or_default());
     let note = text_at(view, &format!("{name}.note"))?.and_then(|text| serde_json::from_str::<LastWords>(&text).ok());
     let Some(last) = history.tenures().next_back() else { return Ok(None) };
     let note = note.filter(|note| note.token == last.token.to_string());
-    Ok(Some(Told {
+    Ok(Some(ElectionStatus {
         name: name.to_owned(),
         holder: None,
         value: String::new(),
@@ -378,7 +378,7 @@ fn election_of(key: &[u8], lease: i64) -> Option<&str> {
     (!name.is_empty() && i64::from_str_radix(entry, 16) == Ok(lease)).then_some(name)
 }
 
-fn told(view: &View, name: String, keys: Vec<KeyValue>) -> Result<Told, Status> {
+fn told(view: &View, name: String, keys: Vec<KeyValue>) -> Result<ElectionStatus, Status> {
     let candidates = keys.len();
     let first = keys.into_iter().min_by_key(|kv| kv.create_revision).expect("an election is known by its candidates");
     let generation =
@@ -391,7 +391,7 @@ fn told(view: &View, name: String, keys: Vec<KeyValue>) -> Result<Told, Status> 
         Err(_) => (String::from_utf8_lossy(&first.value).into_owned(), String::new()),
     };
     let lease = view.lease_time_to_live(first.lease, LeaseKeys::Omit);
-    Ok(Told {
+    Ok(ElectionStatus {
         name,
         holder: Some(holder),
         value,

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Mood, Served};
+use crate::support::{Behaviour, Served};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest};
 use hustings_api::v3electionpb::{
@@ -148,7 +148,7 @@ async fn a_missing_leadership_is_named() {
     assert!(election.resign(ResignRequest { leader: Some(lost) }).await.is_ok(), "what is lost is given up, too");
 }
 
-/// Goal: a lock has one holder; its holder may ask again; who waits gets it next; who lost its lease gets an error.
+/// Goal: a lock has one holder; its holder may ask again; the first waiter gets it next; a waiter that lost its lease gets an error.
 #[tokio::test]
 async fn a_lock_has_one_holder() {
     let served = Served::start().await;
@@ -237,7 +237,7 @@ async fn a_call_that_was_cancelled_takes_nothing_from_the_call_that_followed_it(
     let first = tokio::spawn(async move { lock_at_m1.lock(LockRequest { name: "door".into(), lease: 0xb }).await });
     until(&m2, |view| view.key_count() == 2).await;
     let place = creations(&m2.double.view(), "door/b");
-    m1.double.be(Mood::Frozen);
+    m1.double.be(Behaviour::Frozen);
     first.abort();
     let _ = first.await;
     // The cancelled call's removal of its key is on its way.
@@ -252,7 +252,7 @@ async fn a_call_that_was_cancelled_takes_nothing_from_the_call_that_followed_it(
     let cid = lock(&m2, 0xc);
     let rest = async {
         until(&m2, |view| creations(view, "door/c") > 0).await;
-        m1.double.be(Mood::Willing);
+        m1.double.be(Behaviour::Willing);
         settle().await;
         assert_eq!(creations(&m2.double.view(), "door/b"), place, "bob still stands where he stood");
         unlock(&m2, "door/b").await;
@@ -268,14 +268,14 @@ async fn a_delayed_unlock_ends_no_later_holding() {
     let m2 = Served::beside(&m1).await;
     grant(&m2, 0xa).await;
     lock(&m2, 0xa).await.unwrap();
-    m1.double.be(Mood::Hesitant);
+    m1.double.be(Behaviour::Hesitant);
     let mut late = m1.client().await.lock();
     let late = tokio::spawn(async move { late.unlock(UnlockRequest { key: "door/a".into() }).await });
     until_frozen(&m1, 1).await;
     // Its client does not wait for it, and goes on elsewhere.
     unlock(&m2, "door/a").await;
     lock(&m2, 0xa).await.unwrap();
-    m1.double.be(Mood::Willing);
+    m1.double.be(Behaviour::Willing);
     late.await.unwrap().unwrap();
     assert!(creations(&m2.double.view(), "door/a") > 0, "the later holding stands");
 }
@@ -322,7 +322,7 @@ async fn a_repeated_campaign_says_its_new_value() {
     assert_eq!((&leader.value[..], leader.lease), (&b"ann again"[..], 0xa));
 }
 
-/// Goal: who waits and whose key somebody deletes is told nothing false: it stands again, at the end.
+/// Goal: a candidate that waits and whose key somebody deletes is told nothing false: it stands again, at the end.
 #[tokio::test]
 async fn a_candidate_whose_key_was_deleted_stands_again() {
     let served = Served::start().await;
@@ -348,19 +348,19 @@ async fn a_call_that_ran_out_of_time_leaves_the_queue() {
     let m1 = Served::start().await;
     let m2 = Served::beside(&m1).await;
     grant(&m1, 0xa).await;
-    m1.double.be(Mood::Frozen);
+    m1.double.be(Behaviour::Frozen);
     let refused = lock(&m1, 0xa).await.unwrap_err();
     assert_eq!(EtcdError::of(&refused), Some(EtcdError::Timeout));
     let revision = m2.double.view().revision();
-    m1.double.be(Mood::Willing);
+    m1.double.be(Behaviour::Willing);
     until(&m2, |view| view.revision() >= revision + 2).await;
     assert_eq!(m2.double.view().key_count(), 0, "it was made late, and removed");
 
     // Unless the client has asked again meanwhile, and was let in.
-    m1.double.be(Mood::Frozen);
+    m1.double.be(Behaviour::Frozen);
     lock(&m1, 0xa).await.unwrap_err();
     let holding = lock(&m2, 0xa).await.unwrap();
-    m1.double.be(Mood::Willing);
+    m1.double.be(Behaviour::Willing);
     settle().await;
     let view = m2.double.view();
     assert_eq!((&holding.key[..], view.key_count()), (&b"door/a"[..], 1), "who was let in is in");
@@ -379,19 +379,19 @@ async fn a_wait_outlasts_the_loss_of_the_leader() {
     request.metadata_mut().insert("hasleader", "true".parse().unwrap());
     let waiting = tokio::spawn(async move { rival.lock(request).await });
     until(&served, |view| view.key_count() == 2).await;
-    served.double.be(Mood::Frozen);
+    served.double.be(Behaviour::Frozen);
     served.double.declare(|status| status.leader = None);
     settle().await;
     tokio::time::advance(Duration::from_secs(20)).await;
     settle().await;
     assert!(!waiting.is_finished());
     served.double.declare(|status| status.leader = Some(hustings_core::NodeId(1)));
-    served.double.be(Mood::Willing);
+    served.double.be(Behaviour::Willing);
     unlock(&served, "door/a").await;
     assert_eq!(&waiting.await.unwrap().unwrap().into_inner().key[..], b"door/b");
 }
 
-/// Goal: who waits on a lease whose time is up is not let in, although its key may stand for some steps more.
+/// Goal: a candidate that waits on a lease whose time is up is not let in, although its key may stand for some steps more.
 #[tokio::test]
 async fn a_lease_that_is_due_leads_nowhere() {
     let served = Served::start().await;

@@ -3,7 +3,7 @@
 // Helpers of tests fail as tests do.
 
 use crate::probes::guarded;
-use crate::support::{Mood, Served};
+use crate::support::{Behaviour, Served};
 use hustings_api::etcdserverpb::PutRequest;
 use hustings_server::ServerOptions;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ async fn the_store_speaks_json() {
 #[tokio::test]
 async fn a_call_ends_in_the_time_that_its_client_gives_it() {
     let served = Served::start().await;
-    served.double.be(Mood::Hesitant);
+    served.double.be(Behaviour::Hesitant);
     let body = r#"{"key":"YQ==","value":"MQ=="}"#;
     for (path, told, status) in [
         ("kv/put", "50m", 504),
@@ -108,7 +108,7 @@ async fn errors_are_etcds_in_json() {
     assert_eq!((status, error), (400, json!({ "error": text, "code": 3, "message": text })));
     let (status, error) = post(&served, "/v3/lease/revoke", json!({ "ID": "7" })).await;
     assert_eq!((status, &error["error"]), (404, &json!("etcdserver: requested lease not found")));
-    served.double.be(Mood::Refusing(None));
+    served.double.be(Behaviour::Refusing(None));
     assert_eq!(post(&served, "/v3/kv/put", json!({ "key": "YQ==" })).await.0, 429);
     served.double.declare(|status| status.leader = None);
     assert_eq!(post(&served, "/v3/nowhere", json!({})).await.0, 404);
@@ -245,7 +245,7 @@ async fn a_call_that_is_given_up_is_counted_as_canceled() {
     let options = ServerOptions { has_histograms_of_calls: true, ..ServerOptions::default() };
     let served = Served::start_with(options).await;
     let mut kv = served.client().await.kv();
-    served.double.be(Mood::Silent);
+    served.double.be(Behaviour::Silent);
     let told = async |line: &str| loop {
         let (_, text) = speak(&served, "GET", "/metrics", "").await;
         if text.lines().any(|told| told == line) {

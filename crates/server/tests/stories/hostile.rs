@@ -2,7 +2,7 @@
 
 // Helpers of tests fail as tests do.
 
-use crate::support::{Mood, Served};
+use crate::support::{Behaviour, Served};
 use hustings_api::client::{self, Options};
 use hustings_api::etcdserverpb::{
     LeaseGrantRequest, LeaseLeasesRequest, LeaseTimeToLiveRequest, PutRequest, RangeRequest, RequestOp,
@@ -190,7 +190,7 @@ async fn held(served: &Served) -> u64 {
 #[tokio::test]
 async fn proposals_that_wait_are_bounded_in_bytes() {
     let served = Served::start_with(ServerOptions { memory_limit_bytes: 10 << 20, ..ServerOptions::default() }).await;
-    served.double.be(Mood::Frozen);
+    served.double.be(Behaviour::Frozen);
     let client = served.client().await;
     let put = |number: usize| {
         let mut kv = client.kv();
@@ -207,7 +207,7 @@ async fn proposals_that_wait_are_bounded_in_bytes() {
         assert_eq!(EtcdError::of(&refused), Some(EtcdError::TooManyRequests));
     }
     assert!(held(&served).await <= 10 << 20);
-    served.double.be(Mood::Willing);
+    served.double.be(Behaviour::Willing);
     while let Some(done) = waiting.join_next().await {
         assert!(done.unwrap().is_ok());
     }
@@ -340,8 +340,8 @@ async fn answers_about_leases_are_bounded_in_bytes() {
     assert_eq!(held(&served).await, 0);
 }
 
-/// Goal: whoever asks for snapshots and does not read them keeps nobody else from a backup. Method: as many as are streamed at a time, none
-/// of them read, and one more.
+/// Goal: a client that asks for snapshots and does not read them keeps nobody else from a backup. Method: as many as are streamed at a
+/// time, none of them read, and one more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_of_a_snapshot_that_takes_nothing_is_given_up() {
     let options = ServerOptions { part_timeout: Duration::from_secs(5), ..ServerOptions::default() };

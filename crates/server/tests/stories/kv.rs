@@ -2,7 +2,7 @@
 
 // Helpers of tests fail as tests do.
 
-use crate::support::{Mood, Served};
+use crate::support::{Behaviour, Served};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{
     CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, compare,
@@ -103,13 +103,13 @@ async fn refusals_are_etcds() {
     let old = RangeRequest { revision: 1, ..range("a") };
     assert_eq!(refused(kv.range(old).await.unwrap_err()), Some((EtcdError::Compacted, true)));
 
-    served.double.be(Mood::Refusing(Some(RequestError::QueueFull)));
+    served.double.be(Behaviour::Refusing(Some(RequestError::QueueFull)));
     assert_eq!(refused(kv.put(put("a", "")).await.unwrap_err()), Some((EtcdError::TooManyRequests, true)));
-    served.double.be(Mood::Refusing(Some(RequestError::Unknown)));
+    served.double.be(Behaviour::Refusing(Some(RequestError::Unknown)));
     assert_eq!(refused(kv.put(put("a", "")).await.unwrap_err()), Some((EtcdError::LeaderChanged, true)));
 }
 
-/// Goal: who insists on a leader is refused at once when there is none; who does not may read stale data.
+/// Goal: a client that insists on a leader is refused at once when there is none; one that does not may read stale data.
 #[tokio::test]
 async fn without_a_leader_only_who_insists_is_refused_at_once() {
     let served = Served::start().await;
@@ -133,12 +133,12 @@ async fn a_comparison_alone_is_answered_by_the_cluster() {
     let inner = op(request_op::Request::RequestTxn(compares.clone()));
     let reads = TxnRequest { success: vec![stale.clone()], ..compares.clone() };
     let both = TxnRequest { success: vec![stale, inner], ..compares.clone() };
-    served.double.be(Mood::Refusing(Some(RequestError::QueueFull)));
+    served.double.be(Behaviour::Refusing(Some(RequestError::QueueFull)));
     for asked in [compares.clone(), both] {
         assert_eq!(EtcdError::of(&kv.txn(asked).await.unwrap_err()), Some(EtcdError::TooManyRequests));
     }
     assert!(kv.txn(reads).await.is_ok(), "what says that it may be old is answered here");
-    served.double.be(Mood::Willing);
+    served.double.be(Behaviour::Willing);
     assert!(kv.txn(compares).await.unwrap().into_inner().succeeded);
 }
 
@@ -147,7 +147,7 @@ async fn a_comparison_alone_is_answered_by_the_cluster() {
 async fn a_request_without_an_answer_times_out() {
     let served = Served::start().await;
     let mut kv = served.client().await.kv();
-    served.double.be(Mood::Silent);
+    served.double.be(Behaviour::Silent);
     assert_eq!(EtcdError::of(&kv.put(put("a", "")).await.unwrap_err()), Some(EtcdError::Timeout));
     // As in etcd: that nobody leads is not said to be the last leader's fault.
     served.double.declare(|status| status.leader = None);
@@ -160,12 +160,12 @@ async fn a_request_without_an_answer_times_out() {
 async fn puts_that_fail_fill_no_store() {
     let served = Served::start_with(ServerOptions { quota_backend_bytes: 64 << 10, ..ServerOptions::default() }).await;
     let mut kv = served.client().await.kv();
-    served.double.be(Mood::Refusing(Some(RequestError::Unknown)));
+    served.double.be(Behaviour::Refusing(Some(RequestError::Unknown)));
     for _ in 0..20 {
         let refused = kv.put(put("a", &"x".repeat(10_000))).await.unwrap_err();
         assert_eq!(EtcdError::of(&refused), Some(EtcdError::LeaderChanged));
     }
-    served.double.be(Mood::Willing);
+    served.double.be(Behaviour::Willing);
     kv.put(put("a", &"x".repeat(10_000))).await.unwrap();
     assert_eq!(served.double.view().alarms(), []);
 }

@@ -13,7 +13,7 @@ use hustings_kv::{
     Request as Part, Response, SortOrder, SortTarget, Txn, TxnResponse,
 };
 use hustings_lease::store::Standing;
-use hustings_lease::{Answer, Attempt, CandidateId, Input, Refusal, Request, Sight, Token, Version};
+use hustings_lease::{Answer, Attempt, CandidateId, Input, Observation, Refusal, Request, Token, Version};
 use hustings_properties::Violation;
 
 const ENTRIES: &[u8] = b"office/";
@@ -135,7 +135,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     pub(super) fn on_mail(&mut self, number: usize, own: &mut Stander, request: u64, outcome: Option<Outcome>) {
         let Some((attempt, _, step, clock)) = own.open.take_if(|open| open.1 == request) else { return };
         own.schedule.on_answer(attempt, own.clock(self.now));
-        let (sights, answer) = match (step, outcome) {
+        let (observations, answer) = match (step, outcome) {
             (Step::Grant(id), Some(Ok(Response::LeaseGrant { .. }))) => {
                 (own.lease, own.lease_since) = (id, clock);
                 let enter = Command::Txn(self.enter(own));
@@ -167,8 +167,8 @@ impl<P: Protocol, S: Service> World<P, S> {
             (Step::Release, None) if own.entry.is_none() => (Vec::new(), Answer::Gone),
             _ => (Vec::new(), Answer::Unknown),
         };
-        for sight in sights {
-            self.input(number, own, Input::Seen(sight));
+        for observation in observations {
+            self.input(number, own, Input::Seen(observation));
         }
         self.input(number, own, Input::Answer(attempt, answer));
     }
@@ -185,7 +185,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let replica = machine.replica.as_ref().filter(|_| machine.is_up() && !machine.is_paused && !is_left);
         let Some(replica) = replica else {
             own.home = self.member_for(own);
-            return self.input(number, own, Input::Seen(Sight::Interrupted));
+            return self.input(number, own, Input::Seen(Observation::Interrupted));
         };
         let view = replica.machine().inner().freeze();
         let view = S::look(&view);
@@ -194,16 +194,16 @@ impl<P: Protocol, S: Service> World<P, S> {
         };
         let Ok(queue) = view.range(&entries()) else { return };
         let key = key_of(lease);
-        let sights = match queue.kvs.iter().position(|entry| entry.key == key && token_of(entry) == token) {
-            None => vec![Sight::EntryGone(token)],
+        let observations = match queue.kvs.iter().position(|entry| entry.key == key && token_of(entry) == token) {
+            None => vec![Observation::EntryGone(token)],
             Some(place) => {
-                let turn = (place == 0).then_some(Sight::Turn { token, note: None, is_clear: false });
-                let roster = Sight::Roster(queue.kvs.iter().map(standing).collect());
+                let turn = (place == 0).then_some(Observation::Turn { token, note: None, is_clear: false });
+                let roster = Observation::Roster(queue.kvs.iter().map(standing).collect());
                 turn.into_iter().chain([roster]).collect()
             }
         };
-        for sight in sights {
-            self.input(number, own, Input::Seen(sight));
+        for observation in observations {
+            self.input(number, own, Input::Seen(observation));
         }
     }
 
@@ -248,28 +248,28 @@ impl super::Candidates {
 }
 
 /// Takes a candidate's place from the queue that an answer shows.
-fn take_in(own: &mut Stander, txn: &TxnResponse, step: Step) -> (Vec<Sight>, Answer) {
+fn take_in(own: &mut Stander, txn: &TxnResponse, step: Step) -> (Vec<Observation>, Answer) {
     let Some(OperationResponse::Range(queue)) = txn.results.last() else { return (Vec::new(), Answer::Unknown) };
-    let mut sights = Vec::new();
+    let mut observations = Vec::new();
     if step == Step::Look {
-        sights.push(match queue.kvs.first() {
-            Some(first) => Sight::Held {
+        observations.push(match queue.kvs.first() {
+            Some(first) => Observation::Held {
                 by: id_of(first),
                 token: token_of(first),
                 version: Version(first.mod_revision.unsigned_abs()),
                 ttl: None,
             },
-            None => Sight::Vacant { version: None, note: None },
+            None => Observation::Vacant { version: None, note: None },
         });
     }
     let lease = own.entry.map_or(own.lease, |(lease, _)| lease);
     let key = key_of(lease);
     let Some(place) = queue.kvs.iter().position(|entry| lease != 0 && entry.key == key) else {
         own.entry = None;
-        return (sights, Answer::Gone);
+        return (observations, Answer::Gone);
     };
     let token = token_of(&queue.kvs[place]);
     own.entry = Some((lease, token));
-    sights.push(Sight::Roster(queue.kvs.iter().map(standing).collect()));
-    (sights, if place == 0 { Answer::Won(token) } else { Answer::Waiting(Some(token)) })
+    observations.push(Observation::Roster(queue.kvs.iter().map(standing).collect()));
+    (observations, if place == 0 { Answer::Won(token) } else { Answer::Waiting(Some(token)) })
 }

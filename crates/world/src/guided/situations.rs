@@ -4,7 +4,7 @@
 //! must come together which chance alone rarely brings together.
 
 use super::{SOON, Search};
-use crate::command::{Command, Who};
+use crate::command::{Command, Target};
 use crate::seed::Plan;
 
 impl Search {
@@ -27,7 +27,7 @@ impl Search {
                 push(at, Command::Mute(one, other));
                 push(at + lasts, Command::Mend(one, other));
             }
-            3 => push(at, Command::Resign(Who::Leader)),
+            3 => push(at, Command::Resign(Target::Leader)),
             5 => push(at, Command::Remove(one)),
             4 => {
                 for number in 0..1 + self.dice.below(6) {
@@ -48,7 +48,7 @@ impl Search {
         let election = plan.settings.election_max();
         let mut sides = [Vec::new(), Vec::new()];
         for id in 1..=nodes {
-            sides[self.dice.below(2) as usize].push(Who::Node(id));
+            sides[self.dice.below(2) as usize].push(Target::Node(id));
         }
         let (one, other) = (self.dice.pick(&sides[0]).copied(), self.dice.pick(&sides[1]).copied());
         let (Some(one), Some(other)) = (one, other) else { return };
@@ -80,7 +80,7 @@ impl Search {
                 push(healed + 1_000, Command::Campaign(again));
                 if chance == 2 {
                     push(healed + 1_000 + soon, Command::Crash(third));
-                    push(healed + election * 2, Command::Restart(Who::All));
+                    push(healed + election * 2, Command::Restart(Target::All));
                 }
             }
         }
@@ -93,7 +93,7 @@ impl Search {
         let (mut at, nodes) = (self.moment(parent, plan.safety).at, plan.settings.nodes);
         let election = plan.settings.election_max();
         let mut events = Vec::new();
-        let mut leaders: Vec<Who> = Vec::new();
+        let mut leaders: Vec<Target> = Vec::new();
         let (take_turns, is_slow) = (self.dice.below(2) == 0, self.dice.below(2) == 0);
         if is_slow {
             plan.settings.limits.message_bytes_max = 1;
@@ -115,7 +115,7 @@ impl Search {
                 choice @ 0..4 => [1_000, 20_000, 100_000, 400_000][choice as usize],
                 choice => {
                     let delay = self.dice.between(10_000, 100_000);
-                    events.push((at, Command::Slow(leader, Who::All, delay, delay + 1_000)));
+                    events.push((at, Command::Slow(leader, Target::All, delay, delay + 1_000)));
                     delay * (choice - 3) + delay / 2
                 }
             };
@@ -129,20 +129,20 @@ impl Search {
             at += self.dice.between(20_000, election);
             leaders.push(leader);
         }
-        let one = self.dice.pick(&leaders).copied().unwrap_or(Who::Leader);
-        let other = self.dice.pick(&leaders).copied().unwrap_or(Who::Leader);
+        let one = self.dice.pick(&leaders).copied().unwrap_or(Target::Leader);
+        let other = self.dice.pick(&leaders).copied().unwrap_or(Target::Leader);
         events.push((at, Command::Heal));
         events.push((at + self.dice.below(SOON), Command::Campaign(one)));
         if self.dice.below(2) == 0 {
             events.push((at + self.dice.below(SOON * 3), Command::Crash(other)));
-            events.push((at + election * 2, Command::Restart(Who::All)));
+            events.push((at + election * 2, Command::Restart(Target::All)));
         }
         plan.faults.extend(events.into_iter().map(|(at, command)| (at.min(plan.safety), command)));
     }
 
     /// A member that has just come to lead, or to seek it, is deserted by all but one, and its words to that one are slow. The
     /// others go on without it; the one hears of them again before it does. Or the other way round: it is deserted by all, and the
-    /// one, who has heard of what the others did since, comes back to it alone.
+    /// one, which has heard of what the others did since, comes back to it alone.
     pub(super) fn add_desertion(&mut self, plan: &mut Plan, parent: usize) {
         let moment = self.moment_among(parent, plan.safety, |turn| turn.rises);
         let (at, election) = (moment.at, plan.settings.election_max());

@@ -3,7 +3,7 @@
 use super::http::{Awaited, Failure};
 use super::seat::Shared;
 use crate::stores::written::wish_for;
-use hustings_lease::{Sight, Token};
+use hustings_lease::{Observation, Token};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -22,7 +22,7 @@ pub(super) async fn follow(shared: Arc<Shared>) {
             continue;
         };
         if is_broken {
-            return shared.sitter.line.saw(Sight::Interrupted);
+            return shared.sitter.line.saw(Observation::Interrupted);
         }
         let state = awaited.found.as_ref().map(|found| (found.index, found.session.clone()));
         if told.as_ref() == Some(&state) {

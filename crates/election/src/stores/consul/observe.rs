@@ -5,7 +5,7 @@ use super::record::{Keys, holder};
 use crate::address::StoreAddress;
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
-use crate::stores::mood::Mood;
+use crate::stores::troubles::Troubles;
 use crate::stores::written::{self, AT_ITS_END, wish_to_bytes};
 use hustings_lease::history::History;
 use std::time::Duration;
@@ -22,15 +22,15 @@ pub(crate) struct ConsulReader {
     keys: Keys,
     /// Index of the state that was shown last; 0 before the first.
     index: u64,
-    mood: Mood,
+    troubles: Troubles,
     has_shown: bool,
 }
 
 impl ConsulReader {
     pub(crate) fn new(address: &StoreAddress, election: &str) -> ConsulReader {
-        let mood = Mood::of(format!("consul://{}", address.endpoints.join(",")));
+        let troubles = Troubles::of(format!("consul://{}", address.endpoints.join(",")));
         let consul = Consul::new(&Place::of(address));
-        ConsulReader { consul, keys: Keys::of(election), index: 0, mood, has_shown: false }
+        ConsulReader { consul, keys: Keys::of(election), index: 0, troubles, has_shown: false }
     }
 
     async fn step(&mut self) -> Result<Option<Leader>, StoreError> {
@@ -106,7 +106,7 @@ impl Reader for ConsulReader {
         Box::pin(async {
             loop {
                 let seen = self.step().await;
-                if let Some(told) = self.mood.after_look(&mut self.has_shown, seen).await {
+                if let Some(told) = self.troubles.after_look(&mut self.has_shown, seen).await {
                     return told;
                 }
             }

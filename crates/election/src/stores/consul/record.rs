@@ -2,7 +2,7 @@
 
 use super::http::{Consul, Failure, Found};
 use crate::stores::written::{generation_of, note_of, standing};
-use hustings_lease::{CandidateId, Note, Sight, Token, Version};
+use hustings_lease::{CandidateId, Note, Observation, Token, Version};
 
 /// The names of one election's keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,10 +55,15 @@ pub(super) fn holder<'a>(record: Option<&'a Found>, around: &Around) -> Option<(
     Some((found.session.as_deref()?, token))
 }
 
-/// The sight of a record for the candidate with this id. A holder of its name is that candidate only in a session of its own.
-pub(super) fn sight(record: Option<&Found>, around: &Around, id: &CandidateId, is_own: impl Fn(&str) -> bool) -> Sight {
+/// The observation of a record for the candidate with this id. A holder of its name is that candidate only in a session of its own.
+pub(super) fn observation(
+    record: Option<&Found>,
+    around: &Around,
+    id: &CandidateId,
+    is_own: impl Fn(&str) -> bool,
+) -> Observation {
     match (record, holder(record, around)) {
-        (Some(found), Some((session, token))) => Sight::Held {
+        (Some(found), Some((session, token))) => Observation::Held {
             by: match standing(session.as_bytes(), &found.value).id {
                 namesake if namesake == *id && !is_own(session) => CandidateId::named(format!("{id} ({session})")),
                 by => by,
@@ -67,7 +72,7 @@ pub(super) fn sight(record: Option<&Found>, around: &Around, id: &CandidateId, i
             version: Version(found.index),
             ttl: None,
         },
-        _ => Sight::Vacant { version: record.map(|found| Version(found.index)), note: around.note.clone() },
+        _ => Observation::Vacant { version: record.map(|found| Version(found.index)), note: around.note.clone() },
     }
 }
 
@@ -76,16 +81,16 @@ mod tests {
     use super::*;
     use crate::stores::written::Entry;
 
-    /// Goal: whoever waits behind a holder of its own name does not take that one for itself. Method: one record, whose session is the
-    /// candidate's own, and then another one's.
+    /// Goal: a candidate that waits behind a holder of its own name does not take that one for itself. Method: one record, whose session is
+    /// the candidate's own, and then another one's.
     #[test]
     fn a_holder_of_the_same_name_is_itself_in_its_own_session_alone() {
         let a = CandidateId::named("a");
         let value = Entry::new(&a, 0, "").to_bytes();
         let record = Found { key: "billing".to_owned(), value, session: Some("s1".to_owned()), index: 7 };
         let around = Around { generation: Some(0), generation_index: 0, note: None };
-        let held_by = |own: &str| match sight(Some(&record), &around, &a, |session| session == own) {
-            Sight::Held { by, token, .. } => (by, token),
+        let held_by = |own: &str| match observation(Some(&record), &around, &a, |session| session == own) {
+            Observation::Held { by, token, .. } => (by, token),
             other => panic!("{other:?}"),
         };
         assert_eq!(held_by("s1"), (a.clone(), Token::new(7)));

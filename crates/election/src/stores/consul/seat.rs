@@ -2,7 +2,7 @@
 
 use super::follow;
 use super::http::{Failure, Found, Op};
-use super::record::{Around, Keys, holder, sight};
+use super::record::{Around, Keys, holder, observation};
 use super::session::Session;
 use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
@@ -36,7 +36,7 @@ struct State {
     /// The note that was there before this candidate won, and since when it knows of a leader.
     note: Option<Note>,
     seen_at_micros: u64,
-    /// What stood beside the record at the last sight; `None` once an attempt was made on it.
+    /// The keys beside the record when it was last read; `None` once an attempt was made on it.
     around: Option<Around>,
     /// The task that watches the record.
     watcher: Option<JoinHandle<()>>,
@@ -163,8 +163,8 @@ impl Shared {
     async fn contend(self: &Arc<Shared>) -> Result<Answer, Failure> {
         let Some(held) = self.session.lease.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
         let consul = &self.session.consul;
-        // Whoever contends has just seen that nobody holds it, and what was read with that is good enough: the transaction refuses a
-        // generation that was raised since.
+        // A candidate that contends has just seen that nobody holds it, and what was read with that is good enough: the transaction refuses
+        // a generation that was raised since.
         let seen = self.state().around.take().filter(|around| around.generation.is_some());
         let around = match seen {
             Some(around) => around,
@@ -220,7 +220,7 @@ impl Shared {
 
     async fn look(self: &Arc<Shared>) -> Result<Answer, Failure> {
         let consul = &self.session.consul;
-        // What stands beside it is read behind it, so that the note is no older than the record: whoever contends relies on it.
+        // The keys beside it are read after it, so that the note is no older than the record: a candidate that contends relies on it.
         let record = consul.get(&self.keys.record).await?;
         let around = self.keys.around(consul).await?;
         if around.generation.is_none() {
@@ -255,7 +255,7 @@ impl Shared {
             state.tenure.as_ref().map(|(session, _)| session.clone())
         };
         let is_own = |session: &str| [&held, &tenure].into_iter().any(|own| own.as_deref() == Some(session));
-        self.sitter.line.saw(sight(record, around, &self.sitter.id, is_own));
+        self.sitter.line.saw(observation(record, around, &self.sitter.id, is_own));
     }
 
     async fn release(&self, note: &Note) -> Result<Answer, Failure> {

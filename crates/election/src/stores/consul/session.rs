@@ -2,9 +2,9 @@
 
 use super::http::{Consul, Failure, Place};
 use crate::clock::boot_micros;
-use crate::seat::Told;
-use crate::stores::mood::Mood;
+use crate::seat::DriverEvent;
 use crate::stores::shared_lease::SharedLease;
+use crate::stores::troubles::Troubles;
 use hustings_lease::Profile;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Session {
 }
 
 /// Keeps the session alive for as long as the engine lives; opens another one when it is gone.
-pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
+pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<DriverEvent>) {
     let profile = Profile::CONSUL;
     if session.ttl < profile.ttl_min {
         let why = format!(
@@ -56,25 +56,25 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
             session.ttl, profile.ttl_min
         );
         // Nobody may stand, and nobody is left to tell.
-        let _ = told.send(Told::Refused(why));
+        let _ = told.send(DriverEvent::Refused(why));
         return;
     }
     if let Err(why) = session.consul.check() {
-        let _ = told.send(Told::Refused(why));
+        let _ = told.send(DriverEvent::Refused(why));
         return;
     }
     let (mut is_open, mut failures) = (false, 0_u32);
-    let mood = Mood::of(format!("consul://{}", session.consul.endpoints().join(",")));
+    let troubles = Troubles::of(format!("consul://{}", session.consul.endpoints().join(",")));
     while !told.is_closed() {
         let sent = boot_micros();
         let why = match timeout(session.patience() * 2, session.consul.create_session(session.ttl)).await {
             Ok(Ok(id)) => {
                 session.lease.granted(id, sent);
                 failures = 0;
-                mood.well();
+                troubles.end();
                 if !std::mem::replace(&mut is_open, true) {
                     warn_of_version(&session).await;
-                    let _ = told.send(Told::Opened(session.ttl));
+                    let _ = told.send(DriverEvent::Opened(session.ttl));
                 }
                 tokio::select! {
                     () = renew_until_gone(&session) => session.lease.interrupt(),
@@ -85,15 +85,15 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
                 continue;
             }
             Ok(Err(Failure::Refused(why))) if !is_open => {
-                let _ = told.send(Told::Refused(format!("no session is opened: {why}")));
+                let _ = told.send(DriverEvent::Refused(format!("no session is opened: {why}")));
                 return;
             }
             Ok(Err(Failure::Denied(why))) if !is_open => {
-                let _ = told.send(Told::Denied(format!("no session is opened: {why}")));
+                let _ = told.send(DriverEvent::Denied(format!("no session is opened: {why}")));
                 return;
             }
             Ok(Err(Failure::Denied(why))) => {
-                mood.trouble(&why);
+                troubles.begin(&why);
                 tokio::time::sleep(DENIED_RETRY).await;
                 continue;
             }

@@ -7,7 +7,7 @@ use super::watches::{Watches, Watching};
 use crate::address::StoreAddress;
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
-use crate::stores::mood::Mood;
+use crate::stores::troubles::Troubles;
 use crate::stores::written::{self, AT_ITS_END, no_number, note_of, wish_to_bytes};
 use bytes::Bytes;
 use hustings_api::Client;
@@ -27,7 +27,7 @@ pub(crate) struct EtcdReader {
     reach: Reach,
     names: Names,
     open: Option<(Client, Watching)>,
-    mood: Mood,
+    troubles: Troubles,
     has_shown: bool,
     /// The generation was told to be no number.
     has_warned: bool,
@@ -36,8 +36,8 @@ pub(crate) struct EtcdReader {
 impl EtcdReader {
     pub(crate) fn new(address: &StoreAddress, election: &str) -> EtcdReader {
         let (reach, names) = (Reach::new(address), Names::of(election));
-        let mood = Mood::of(address.endpoints.join(","));
-        EtcdReader { reach, names, open: None, mood, has_shown: false, has_warned: false }
+        let troubles = Troubles::of(address.endpoints.join(","));
+        EtcdReader { reach, names, open: None, troubles, has_shown: false, has_warned: false }
     }
 
     async fn step(&mut self) -> Result<Option<Leader>, StoreError> {
@@ -71,7 +71,7 @@ impl Reader for EtcdReader {
                 if let Err(StoreError::Silent(_)) = seen {
                     self.reach.endpoints.rotate_left(1);
                 }
-                if let Some(told) = self.mood.after_look(&mut self.has_shown, seen).await {
+                if let Some(told) = self.troubles.after_look(&mut self.has_shown, seen).await {
                     return told;
                 }
             }

@@ -20,7 +20,7 @@ use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnR
 use hustings_api::mvccpb::{KeyValue, event::EventType};
 use hustings_api::{Client, EtcdError};
 use hustings_lease::candidate::HEIR_TIME;
-use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
+use hustings_lease::{Answer, Attempt, Note, Observation, Refusal, Request, Token, Version};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -222,13 +222,13 @@ impl Shared {
             self.state().entry.map(|(lease, _)| lease).or_else(|| self.session.lease.held().map(|held| held.lease));
         let Some(lease) = lease else { return Ok(Answer::Gone) };
         match (queue.entries.first(), queue.generation) {
-            (Some(first), Some(generation)) => self.sitter.line.saw(Sight::Held {
+            (Some(first), Some(generation)) => self.sitter.line.saw(Observation::Held {
                 by: standing(first).id,
                 token: token_of(generation, first),
                 version: Version(first.mod_revision.unsigned_abs()),
                 ttl: None,
             }),
-            _ => self.sitter.line.saw(Sight::Vacant { version: None, note: queue.note.clone() }),
+            _ => self.sitter.line.saw(Observation::Vacant { version: None, note: queue.note.clone() }),
         }
         Ok(self.take_in(queue, client, lease))
     }
@@ -247,7 +247,7 @@ impl Shared {
             state.entry = None;
             return Answer::Gone;
         };
-        // Nothing ends such an entry, and whoever waits behind it would wait for ever.
+        // Nothing ends such an entry, and a candidate behind it would wait for ever.
         match queue.entries[..place].iter().find(|entry| entry.lease == 0) {
             Some(foreign) => {
                 let (key, election) = (String::from_utf8_lossy(&foreign.key), &self.sitter.election);
@@ -262,7 +262,7 @@ impl Shared {
         let token = token_of(generation, &queue.entries[place]);
         state.entry = Some((lease, token));
         state.seen_at_micros = boot_micros();
-        self.sitter.line.saw(Sight::Roster(queue.entries.iter().map(standing).collect()));
+        self.sitter.line.saw(Observation::Roster(queue.entries.iter().map(standing).collect()));
         let view = View {
             own: key.into(),
             token,
@@ -349,7 +349,7 @@ async fn follow(shared: Arc<Shared>, client: Client, mut view: View, revision: i
     if watch(&shared, &client, &mut view, revision).await.is_none() {
         shared.session.lease.suspect();
         tokio::time::sleep(Duration::from_millis(10)).await;
-        shared.sitter.line.saw(Sight::Interrupted);
+        shared.sitter.line.saw(Observation::Interrupted);
     }
 }
 
@@ -390,7 +390,7 @@ impl View {
             self.entries.insert(kv.key.clone(), kv);
         } else if kv.key == self.own {
             self.entries.remove(&kv.key);
-            line.saw(Sight::EntryGone(self.token));
+            line.saw(Observation::EntryGone(self.token));
         } else {
             self.entries.remove(&kv.key);
             let was_waiting = !self.ahead.is_empty();
@@ -399,11 +399,11 @@ impl View {
                 // Those before this one may have let the heir pass meanwhile; after that time it is a later leader that has gone.
                 let is_fresh = |at: u64| Duration::from_micros(boot_micros().saturating_sub(at)) <= HEIR_TIME;
                 let note = self.note.clone().filter(|_| self.left_at_micros.is_some_and(is_fresh));
-                line.saw(Sight::Turn { token: self.token, note, is_clear: false });
+                line.saw(Observation::Turn { token: self.token, note, is_clear: false });
             }
         }
         let mut entries: Vec<&KeyValue> = self.entries.values().collect();
         entries.sort_by_key(|entry| entry.create_revision);
-        line.saw(Sight::Roster(entries.into_iter().map(standing).collect()));
+        line.saw(Observation::Roster(entries.into_iter().map(standing).collect()));
     }
 }

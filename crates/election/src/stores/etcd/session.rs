@@ -4,9 +4,9 @@ use super::reach::{Reach, Unreached, is_denial};
 use super::short;
 use super::watches::Watches;
 use crate::clock::{boot_micros, micros};
-use crate::seat::Told;
-use crate::stores::mood::Mood;
+use crate::seat::DriverEvent;
 use crate::stores::shared_lease::SharedLease;
+use crate::stores::troubles::Troubles;
 use hustings_api::client::{CutShort, Options};
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, StatusRequest};
 use hustings_api::{Client, EtcdError};
@@ -41,14 +41,14 @@ pub(super) struct Session {
     /// The watches of all candidates.
     pub(super) watches: Watches,
     /// Whether the cluster admits the user, as it was told last.
-    mood: Mood,
+    troubles: Troubles,
 }
 
 impl Session {
     pub(super) fn new(reach: Reach, ttl: Duration) -> Session {
         Session {
             granted: OnceLock::new(),
-            mood: Mood::of(reach.endpoints.join(",")),
+            troubles: Troubles::of(reach.endpoints.join(",")),
             reach,
             ttl,
             client: Mutex::default(),
@@ -101,14 +101,14 @@ impl Session {
 }
 
 /// Keeps the session alive for as long as the engine lives: connects, grants, renews; moves on when a member is silent.
-pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, told: UnboundedSender<Told>) {
+pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, told: UnboundedSender<DriverEvent>) {
     let proving = async {
         loop {
             tokio::time::sleep(PROVE_EVERY).await;
             let Some(client) = session.client() else { continue };
             match session.reach.authenticate(&client).await {
-                Ok(()) => session.mood.well(),
-                Err(why) => session.mood.trouble(&why.to_string()),
+                Ok(()) => session.troubles.end(),
+                Err(why) => session.troubles.begin(&why.to_string()),
             }
         }
     };
@@ -118,21 +118,21 @@ pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, tol
     }
 }
 
-async fn keep_on(session: &Session, profile: Profile, told: UnboundedSender<Told>) {
+async fn keep_on(session: &Session, profile: Profile, told: UnboundedSender<DriverEvent>) {
     let (mut is_open, mut failures) = (false, 0_u32);
     if let Err(why) = session.reach.connector().map(drop).and_then(|()| session.reach.password().map(drop)) {
-        let _ = told.send(Told::Refused(why));
+        let _ = told.send(DriverEvent::Refused(why));
         return;
     }
     while !told.is_closed() {
         match connect(session).await {
             Ok(()) => {}
             Err(Unreached::Denied(why)) if !is_open => {
-                let _ = told.send(Told::Denied(why));
+                let _ = told.send(DriverEvent::Denied(why));
                 return;
             }
             Err(Unreached::Denied(why)) => {
-                session.mood.trouble(&why);
+                session.troubles.begin(&why);
                 tokio::time::sleep(DENIED_RETRY).await;
                 continue;
             }
@@ -152,23 +152,23 @@ async fn keep_on(session: &Session, profile: Profile, told: UnboundedSender<Told
                 match grant(session, profile).await {
                     Ok(ttl) if !is_open => {
                         (is_open, failures) = (true, 0);
-                        let _ = told.send(Told::Opened(ttl));
+                        let _ = told.send(DriverEvent::Opened(ttl));
                     }
                     Ok(_) => {
                         failures = 0;
-                        session.mood.well();
+                        session.troubles.end();
                     }
                     Err(Denied::Unadmitted(why)) if !is_open => {
-                        let _ = told.send(Told::Denied(why));
+                        let _ = told.send(DriverEvent::Denied(why));
                         return;
                     }
                     Err(Denied::Unadmitted(why)) => {
-                        session.mood.trouble(&why);
+                        session.troubles.begin(&why);
                         tokio::time::sleep(DENIED_RETRY).await;
                         break;
                     }
                     Err(Denied::ForGood(why)) => {
-                        let _ = told.send(Told::Refused(why));
+                        let _ = told.send(DriverEvent::Refused(why));
                         return;
                     }
                     Err(Denied::ForNow(why)) => {

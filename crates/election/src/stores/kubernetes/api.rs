@@ -1,6 +1,6 @@
 //! The API server's HTTP: [`Api`].
 
-use crate::stores::record::{Fault, Hints, Mood};
+use crate::stores::record::{Fault, Hints, Troubles};
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::BodyExt;
@@ -26,7 +26,7 @@ pub(super) struct Api {
     patience: Duration,
     state: Mutex<State>,
     hints: Hints,
-    mood: Mood,
+    troubles: Troubles,
 }
 
 #[derive(Default)]
@@ -55,8 +55,8 @@ impl Api {
     /// A client of these servers, without TLS; of those that the environment names, if there are none.
     pub(super) fn new(endpoints: &[String], patience: Duration) -> Api {
         let shown = format!("kubernetes://{}", endpoints.join(","));
-        let (state, hints, mood) = (Mutex::default(), Hints::default(), Mood::of(shown));
-        Api { endpoints: endpoints.to_vec(), patience, state, hints, mood }
+        let (state, hints, troubles) = (Mutex::default(), Hints::default(), Troubles::of(shown));
+        Api { endpoints: endpoints.to_vec(), patience, state, hints, troubles }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -67,8 +67,8 @@ impl Api {
         &self.hints
     }
 
-    pub(super) fn mood(&self) -> &Mood {
-        &self.mood
+    pub(super) fn troubles(&self) -> &Troubles {
+        &self.troubles
     }
 
     /// No answer came: the next request goes to the next server, over a new connection.
@@ -101,7 +101,7 @@ impl Api {
             let denied = match timeout(patience, self.ask_version(&endpoint)).await {
                 Ok(Ok(())) => {
                     self.state().has_opened = true;
-                    self.mood.well();
+                    self.troubles.end();
                     // Earlier changes were not heard of.
                     self.hints.ring_all();
                     return Ok(());
@@ -113,7 +113,7 @@ impl Api {
                 Ok(Err(Denied::ForNow(why))) => why,
                 Err(_) => format!("no answer within {patience:?}"),
             };
-            self.mood.trouble(&format!("{endpoint}: {denied}"));
+            self.troubles.begin(&format!("{endpoint}: {denied}"));
             self.suspect();
             tokio::time::sleep(super::RETRY).await;
         }

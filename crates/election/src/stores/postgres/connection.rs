@@ -5,7 +5,7 @@ use super::faults::{fault_of, is_denial, is_final, is_standby, remedy, words};
 use super::secured::{Secured, Securing};
 use super::statements::{RIGHTS, SCHEMA};
 use crate::address::Security;
-use crate::stores::record::{Fault, Hints, Mood};
+use crate::stores::record::{Fault, Hints, Troubles};
 use crate::wire::Wire;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ pub(super) struct Link {
     connected: Mutex<Option<Connected>>,
     opened: watch::Sender<Opened>,
     hints: Hints,
-    mood: Mood,
+    troubles: Troubles,
     warned: Mutex<BTreeSet<String>>,
 }
 
@@ -53,7 +53,7 @@ impl Link {
             connected: Mutex::default(),
             opened: watch::Sender::new(Opened::NotYet),
             hints: Hints::default(),
-            mood: Mood::of(shown),
+            troubles: Troubles::of(shown),
             warned: Mutex::default(),
         }
     }
@@ -65,7 +65,7 @@ impl Link {
     pub(super) fn client(&self) -> Result<Arc<Client>, Fault> {
         let connected = self.connected().clone().filter(|connected| !connected.client.is_closed());
         connected.map(|connected| connected.client).ok_or_else(|| {
-            let why = self.mood.now().unwrap_or_else(|| "the connection is gone; another one is opened".to_owned());
+            let why = self.troubles.now().unwrap_or_else(|| "the connection is gone; another one is opened".to_owned());
             Fault::Unreachable(why)
         })
     }
@@ -105,8 +105,8 @@ impl Link {
         &self.hints
     }
 
-    pub(super) fn mood(&self) -> &Mood {
-        &self.mood
+    pub(super) fn troubles(&self) -> &Troubles {
+        &self.troubles
     }
 
     fn warn_once(&self, warning: String) {
@@ -135,7 +135,7 @@ pub(super) async fn keep(link: Arc<Link>, place: Place, ttl: Duration) {
         let connected = timeout(patience, connect(&link, &place, endpoint, patience)).await;
         let denied = match connected {
             Ok(Ok((client, mut hearing))) => {
-                link.mood.well();
+                link.troubles.end();
                 let connected = Connected { client: Arc::new(client), suspected: Arc::default() };
                 *link.connected() = Some(connected.clone());
                 let _ = link.opened.send_replace(Opened::Once);
@@ -156,10 +156,10 @@ pub(super) async fn keep(link: Arc<Link>, place: Place, ttl: Duration) {
                 return;
             }
             Denied::ForGood(fault) => {
-                link.mood.trouble(&fault.to_string());
+                link.troubles.begin(&fault.to_string());
                 tokio::time::sleep(DENIED_RETRY).await;
             }
-            Denied::ForNow(why) => link.mood.trouble(&why),
+            Denied::ForNow(why) => link.troubles.begin(&why),
         }
         if (turn + 1) % place.endpoints.len() == 0 {
             tokio::time::sleep(RETRY).await;

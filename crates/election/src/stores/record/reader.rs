@@ -39,7 +39,7 @@ impl<R: Records> RecordReader<R> {
             Ok(read) => read,
             Err(_) => {
                 self.records.suspect();
-                let why = self.records.mood().now().unwrap_or_else(|| format!("no answer within {PATIENCE:?}"));
+                let why = self.records.troubles().now().unwrap_or_else(|| format!("no answer within {PATIENCE:?}"));
                 Err(StoreError::Silent(why))
             }
         }
@@ -122,7 +122,7 @@ impl<R: Records> Reader for RecordReader<R> {
                     }
                 }
                 let seen = self.leader().await;
-                if let Some(told) = self.records.mood().after_look(&mut self.has_shown, seen).await {
+                if let Some(told) = self.records.troubles().after_look(&mut self.has_shown, seen).await {
                     return told;
                 }
             }

@@ -1,14 +1,16 @@
 //! One candidate at a record: [`RecordSeat`].
 //!
 //! Versions are numbered here: the core compares numbers, and each stamp that is seen after another one gets the next. A swap
-//! names a number and is made over the record that had it, so an older sight can only come to nothing.
+//! names a number and is made over the record that had it, so an older observation can only come to nothing.
 
 use super::{Content, Fault, Holder, Numbering, Record, Records, Swap, Wished};
 use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
 use crate::stores::history::until_written;
 use crate::will::Will;
-use hustings_lease::{Answer, Attempt, CandidateId, Heir, Input, Note, Refusal, Request, Sight, Token, Version, Why};
+use hustings_lease::{
+    Answer, Attempt, CandidateId, Heir, Input, Note, Observation, Refusal, Request, Token, Version, Why,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -105,8 +107,8 @@ async fn watch<R: Records>(shared: Arc<Shared<R>>) {
                 // A lesson learnt meanwhile may be later than this read.
                 let is_late = shared.state().lessons != begun;
                 if !is_late {
-                    let sight = shared.learn(record);
-                    shared.sitter.line.saw(sight);
+                    let observation = shared.learn(record);
+                    shared.sitter.line.saw(observation);
                 }
             }
             Ok(Err(fault)) => tracing::debug!(%fault, "a record cannot be read"),
@@ -166,13 +168,13 @@ impl<R: Records> Shared<R> {
         };
         match self.sitter.in_turn(&request, asked).await {
             Ok(Ok(answer)) => {
-                self.records.mood().well();
+                self.records.troubles().end();
                 answer
             }
             Ok(Err(fault)) => {
                 match &fault {
                     Fault::Denied(why) => self.sitter.line.denied(why),
-                    fault => self.records.mood().trouble(&fault.to_string()),
+                    fault => self.records.troubles().begin(&fault.to_string()),
                 }
                 match fault {
                     Fault::Unreachable(_) => Answer::Refused(Refusal::Unreachable),
@@ -185,7 +187,7 @@ impl<R: Records> Shared<R> {
             }
             Err(none) => {
                 if none == NoAnswer::Late {
-                    self.records.mood().trouble(&format!("no answer within {:?}", self.sitter.patience));
+                    self.records.troubles().begin(&format!("no answer within {:?}", self.sitter.patience));
                     self.records.suspect();
                 }
                 none.answer()
@@ -194,7 +196,7 @@ impl<R: Records> Shared<R> {
     }
 
     /// Takes in what the record says, and gives it as the candidate sees it.
-    fn learn(&self, record: Option<Record<R::Stamp>>) -> Sight {
+    fn learn(&self, record: Option<Record<R::Stamp>>) -> Observation {
         let mut state = self.state();
         state.lessons += 1;
         let stamp_of = |record: &Option<Record<R::Stamp>>| record.as_ref().map(|record| record.stamp.clone());
@@ -204,13 +206,15 @@ impl<R: Records> Shared<R> {
         }
         let version = Version(state.number);
         state.known = Some(record.clone());
-        let Some(Record { content, .. }) = record else { return Sight::Vacant { version: None, note: None } };
+        let Some(Record { content, .. }) = record else { return Observation::Vacant { version: None, note: None } };
         if let (Some(wish), Some(mine)) = (&content.wish, state.mine) {
             self.hear(wish, &content, mine);
         }
         match content.holder {
-            Some(holder) => Sight::Held { by: self.seen(holder), token: content.token, version, ttl: content.ttl },
-            None => Sight::Vacant { version: Some(version), note: content.note },
+            Some(holder) => {
+                Observation::Held { by: self.seen(holder), token: content.token, version, ttl: content.ttl }
+            }
+            None => Observation::Vacant { version: Some(version), note: content.note },
         }
     }
 
@@ -318,8 +322,8 @@ impl<R: Records> Shared<R> {
             Answer::Won(token) => Some(token),
             _ => None,
         };
-        let sight = self.learn(record);
-        self.sitter.line.saw(sight);
+        let observation = self.learn(record);
+        self.sitter.line.saw(observation);
         Ok(answer)
     }
 

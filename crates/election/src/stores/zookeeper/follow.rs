@@ -14,7 +14,7 @@ use super::seat::{Own, Shared};
 use super::wire::Stat;
 use crate::stores::written::{note_of, standing, wish_for};
 use hustings_lease::store::Standing;
-use hustings_lease::{CandidateId, Note, Sight, Token};
+use hustings_lease::{CandidateId, Note, Observation, Token};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -40,13 +40,13 @@ pub(super) async fn follow(shared: Arc<Shared>, mut place: Place) {
         Ok::<(), Failure>(())
     };
     match followed.await {
-        Ok(()) => shared.sitter.line.saw(Sight::EntryGone(token)),
+        Ok(()) => shared.sitter.line.saw(Observation::EntryGone(token)),
         Err(Failure::Lost) => {}
         Err(Failure::Refused(code)) => {
             shared.refuse(format!("the queue cannot be watched: {code}"));
             tokio::time::sleep(shared.sitter.patience).await;
             // A look finds out.
-            shared.sitter.line.saw(Sight::Interrupted);
+            shared.sitter.line.saw(Observation::Interrupted);
         }
     }
 }
@@ -100,7 +100,7 @@ impl Place {
             match self.ahead.is_empty() {
                 true => {
                     let (token, is_clear) = (self.own.token, self.is_clear(there, note.as_ref()));
-                    shared.sitter.line.saw(Sight::Turn { token, note, is_clear });
+                    shared.sitter.line.saw(Observation::Turn { token, note, is_clear });
                 }
                 false => self.tell_names(shared),
             }
@@ -123,7 +123,7 @@ impl Place {
             is_healthy: true,
             is_ours: true,
         });
-        shared.sitter.line.saw(Sight::Roster(standings.collect()));
+        shared.sitter.line.saw(Observation::Roster(standings.collect()));
     }
 
     /// Sees who stands behind, and what is wished, until the entry is gone.
@@ -183,7 +183,7 @@ impl Place {
                 known.insert(name.clone(), standing(name.as_bytes(), &data));
             }
         }
-        shared.sitter.line.saw(Sight::Roster(names.iter().filter_map(|name| known.get(name).cloned()).collect()));
+        shared.sitter.line.saw(Observation::Roster(names.iter().filter_map(|name| known.get(name).cloned()).collect()));
         Ok(())
     }
 }

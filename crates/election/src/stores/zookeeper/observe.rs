@@ -6,7 +6,7 @@ use super::wire::{ANY, Ask, Code};
 use crate::address::{Secret, StoreAddress};
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
-use crate::stores::mood::Mood;
+use crate::stores::troubles::Troubles;
 use crate::stores::written::{self, AT_ITS_END, generation_of, note_of, wish_to_bytes};
 use crate::wire::Wire;
 use hustings_lease::Token;
@@ -26,7 +26,7 @@ pub(crate) struct ZookeeperReader {
     user: Option<Secret>,
     nodes: Nodes,
     open: Option<(Connection, super::connection::Bell)>,
-    mood: Mood,
+    troubles: Troubles,
     has_shown: bool,
 }
 
@@ -34,8 +34,8 @@ impl ZookeeperReader {
     pub(crate) fn new(address: &StoreAddress, election: &str) -> ZookeeperReader {
         let (endpoints, wire) = (address.endpoints.clone(), super::wire_of(&address.security));
         let user = super::user_of(address);
-        let mood = Mood::of(format!("zookeeper://{}", endpoints.join(",")));
-        ZookeeperReader { endpoints, wire, user, nodes: Nodes::of(election), open: None, mood, has_shown: false }
+        let troubles = Troubles::of(format!("zookeeper://{}", endpoints.join(",")));
+        ZookeeperReader { endpoints, wire, user, nodes: Nodes::of(election), open: None, troubles, has_shown: false }
     }
 
     async fn connect(&self) -> Result<Connection, StoreError> {
@@ -225,7 +225,7 @@ impl Reader for ZookeeperReader {
                 if let Err(StoreError::Silent(_)) = seen {
                     self.endpoints.rotate_left(1);
                 }
-                if let Some(told) = self.mood.after_look(&mut self.has_shown, seen).await {
+                if let Some(told) = self.troubles.after_look(&mut self.has_shown, seen).await {
                     return told;
                 }
             }

@@ -11,7 +11,7 @@ use crate::stores::history::until_written;
 use crate::stores::refusal::LastRefusal;
 use crate::stores::written::{Entry, generation_of, no_number, note_of, note_to_bytes, standing};
 use crate::will::{StoreWill, Will};
-use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
+use hustings_lease::{Answer, Attempt, Note, Observation, Refusal, Request, Token, Version};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
 
@@ -261,13 +261,13 @@ impl Shared {
             None => None,
         };
         self.sitter.line.saw(match (first, queue.generation) {
-            (Some((by, stat)), Some(generation)) => Sight::Held {
+            (Some((by, stat)), Some(generation)) => Observation::Held {
                 by,
                 token: Token { generation, number: stat.created.unsigned_abs() },
                 version: Version(stat.modified.unsigned_abs()),
                 ttl: None,
             },
-            _ => Sight::Vacant { version: None, note: queue.note.clone() },
+            _ => Observation::Vacant { version: None, note: queue.note.clone() },
         });
         let known = self.state().entry.clone().map(|own| own.name);
         let mut own: Vec<&String> = queue.entries.iter().filter(|name| is_created_as(name, &unique)).collect();
@@ -336,7 +336,7 @@ impl Shared {
         Ok(if is_first { Answer::Won(token) } else { Answer::Waiting(Some(token)) })
     }
 
-    /// Tells of an entry before this candidate's own that never ends: nobody behind it leads, and whoever stands directly behind it is
+    /// Tells of an entry before this candidate's own that never ends: nobody behind it leads, and the candidate directly behind it is
     /// not woken. `None`: there is none.
     pub(super) fn tell_of_endless(&self, endless: Option<(&String, bool)>) {
         let Some((name, is_first)) = endless else { return self.refusal.is_over() };

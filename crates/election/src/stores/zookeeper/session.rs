@@ -5,10 +5,10 @@ use super::probe::{self, Facts};
 use super::wire::SessionId;
 use crate::address::Secret;
 use crate::clock::{boot_micros, micros};
-use crate::seat::{Key, Line, Told};
-use crate::stores::mood::Mood;
+use crate::seat::{DriverEvent, Key, Line};
+use crate::stores::troubles::Troubles;
 use crate::wire::Wire;
-use hustings_lease::{Profile, Sight};
+use hustings_lease::{Observation, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -196,13 +196,13 @@ impl Session {
 }
 
 /// Keeps the session alive for as long as the engine lives; moves on when a member is silent.
-pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
+pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<DriverEvent>) {
     if let Err(why) = session.wire.connector() {
-        let _ = told.send(Told::Refused(why));
+        let _ = told.send(DriverEvent::Refused(why));
         return;
     }
     let (mut is_open, mut failures, mut silent_since) = (false, 0_u32, Instant::now());
-    let mood = Mood::of(format!("zookeeper://{}", session.endpoints.join(",")));
+    let troubles = Troubles::of(format!("zookeeper://{}", session.endpoints.join(",")));
     // Not everybody at the first one.
     let first = rand::random_range(0..session.endpoints.len());
     for member in (0..session.endpoints.len()).cycle().skip(first) {
@@ -221,15 +221,15 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
         let connection = match opened {
             Ok(connection) => connection,
             Err(Unusable::ForGood(why)) => {
-                let _ = told.send(Told::Refused(why));
+                let _ = told.send(DriverEvent::Refused(why));
                 return;
             }
             Err(Unusable::Denied(why)) if !is_open => {
-                let _ = told.send(Told::Denied(why));
+                let _ = told.send(DriverEvent::Denied(why));
                 return;
             }
             Err(Unusable::Denied(why)) => {
-                mood.trouble(&why);
+                troubles.begin(&why);
                 tokio::time::sleep(DENIED_RETRY).await;
                 continue;
             }
@@ -244,11 +244,11 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
                 continue;
             }
         };
-        mood.well();
+        troubles.end();
         let opened_at = Instant::now();
         if !is_open {
             is_open = true;
-            let _ = told.send(Told::Opened(connection.granted()));
+            let _ = told.send(DriverEvent::Opened(connection.granted()));
         }
         tokio::select! {
             () = connection.over() => {}
@@ -341,7 +341,7 @@ async fn open(session: &Session, endpoint: &str) -> Result<Connection, Unusable>
     state.is_worn = false;
     // Before anybody can ask on the new connection: renewals on the one before count no more.
     for seat in state.seats.values() {
-        seat.saw(Sight::Interrupted);
+        seat.saw(Observation::Interrupted);
     }
     state.connection = Some(connection.clone());
     drop(state);

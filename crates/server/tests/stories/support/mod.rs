@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 /// The way in which the double answers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Mood {
+pub enum Behaviour {
     /// It answers at once.
     #[default]
     Willing,
@@ -46,7 +46,7 @@ struct State {
 #[derive(Clone)]
 pub struct Double {
     state: Arc<Mutex<State>>,
-    mood: Arc<watch::Sender<Mood>>,
+    mood: Arc<watch::Sender<Behaviour>>,
     status: Arc<watch::Sender<NodeStatus>>,
     applied: Arc<watch::Sender<u64>>,
     happenings: broadcast::Sender<Happening>,
@@ -79,7 +79,7 @@ impl Double {
         let state = State { store: KvStore::new(), index: 0, admins: Vec::new() };
         Double {
             state: Arc::new(Mutex::new(state)),
-            mood: Arc::new(watch::channel(Mood::Willing).0),
+            mood: Arc::new(watch::channel(Behaviour::Willing).0),
             status: Arc::new(watch::channel(status).0),
             applied: Arc::new(watch::channel(0).0),
             happenings: broadcast::channel(16).0,
@@ -88,11 +88,11 @@ impl Double {
 
     /// Another member over the same store, with a mood of its own.
     pub fn beside(other: &Double) -> Double {
-        Double { mood: Arc::new(watch::channel(Mood::Willing).0), ..other.clone() }
+        Double { mood: Arc::new(watch::channel(Behaviour::Willing).0), ..other.clone() }
     }
 
     /// Decides how requests are answered from now on.
-    pub fn be(&self, mood: Mood) {
+    pub fn be(&self, mood: Behaviour) {
         self.mood.send_replace(mood);
     }
 
@@ -172,7 +172,7 @@ impl Double {
         Applied { lsn, response }
     }
 
-    async fn until_not(&self, mood: Mood) {
+    async fn until_not(&self, mood: Behaviour) {
         let is_over = self.mood.subscribe().wait_for(|now| *now != mood).await.is_ok();
         assert!(is_over, "the double lives as long as its requests");
     }
@@ -180,14 +180,14 @@ impl Double {
     async fn mood(&self) -> Result<(), RequestError> {
         let mood = self.mood.borrow().clone();
         match mood {
-            Mood::Frozen => {
+            Behaviour::Frozen => {
                 self.until_not(mood).await;
                 Ok(())
             }
-            Mood::Hesitant => Ok(()),
-            Mood::Willing => Ok(()),
-            Mood::Silent => std::future::pending().await,
-            Mood::Refusing(error) => Err(error.unwrap_or(RequestError::QueueFull)),
+            Behaviour::Hesitant => Ok(()),
+            Behaviour::Willing => Ok(()),
+            Behaviour::Silent => std::future::pending().await,
+            Behaviour::Refusing(error) => Err(error.unwrap_or(RequestError::QueueFull)),
         }
     }
 }
@@ -195,7 +195,7 @@ impl Double {
 impl Backend for Double {
     async fn propose(&self, payload: Bytes) -> Result<Applied<Outcome>, RequestError> {
         self.mood().await?;
-        self.until_not(Mood::Hesitant).await;
+        self.until_not(Behaviour::Hesitant).await;
         let mut state = self.state.lock().unwrap();
         Ok(self.apply(&mut state, &payload))
     }

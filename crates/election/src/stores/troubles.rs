@@ -1,4 +1,4 @@
-//! A store's last refusal, so that each trouble is told once: [`Mood`].
+//! A store's last refusal, so that each trouble is told once: [`Troubles`].
 
 use crate::observe::StoreError;
 use std::sync::{Mutex, PoisonError};
@@ -13,20 +13,20 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 /// Tells a trouble when it begins or changes, and when it is over.
 #[derive(Debug)]
-pub(crate) struct Mood {
+pub(crate) struct Troubles {
     store: String,
     trouble: Mutex<Option<String>>,
     silent_since: Mutex<Option<Instant>>,
 }
 
-impl Mood {
-    /// The mood of a store of this name.
-    pub(crate) fn of(store: impl Into<String>) -> Mood {
-        Mood { store: store.into(), trouble: Mutex::new(None), silent_since: Mutex::new(None) }
+impl Troubles {
+    /// No trouble yet, of a store of this name.
+    pub(crate) fn of(store: impl Into<String>) -> Troubles {
+        Troubles { store: store.into(), trouble: Mutex::new(None), silent_since: Mutex::new(None) }
     }
 
     /// The store does not do what it was asked; it will be asked again.
-    pub(crate) fn trouble(&self, why: &str) {
+    pub(crate) fn begin(&self, why: &str) {
         let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if known.as_deref() != Some(why) {
             tracing::warn!(store = %self.store, %why, "no election can be held here for now; it is tried again");
@@ -43,12 +43,12 @@ impl Mood {
         match seen {
             Ok(seen) => {
                 *has_shown = true;
-                self.well();
+                self.end();
                 return Some(Ok(seen));
             }
             Err(StoreError::Denied(why)) if !*has_shown => return Some(Err(StoreError::Denied(why))),
             Err(StoreError::Denied(why)) => {
-                self.trouble(&why);
+                self.begin(&why);
                 tokio::time::sleep(DENIED_RETRY).await;
             }
             Err(why) => {
@@ -78,7 +78,7 @@ impl Mood {
     }
 
     /// The store did what it was asked.
-    pub(crate) fn well(&self) {
+    pub(crate) fn end(&self) {
         *self.silent_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(why) = known.take() {
