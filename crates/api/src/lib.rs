@@ -9,6 +9,19 @@
 //!
 //! This crate answers no requests (that is `hustings-server`), keeps nothing, and knows none of our protocols.
 //!
+//! Errors have etcd's codes and words, and are recognised by them:
+//!
+//! ```
+//! use hustings_api::EtcdError;
+//! use tonic::{Code, Status};
+//!
+//! let status = Status::from(EtcdError::PermissionDenied);
+//! assert_eq!((status.code(), status.message()), (Code::PermissionDenied, "etcdserver: permission denied"));
+//! assert_eq!(EtcdError::of(&status), Some(EtcdError::PermissionDenied));
+//! // A prefix is the range from itself to the key behind all that begin with it.
+//! assert_eq!(hustings_api::client::prefix_end(b"jobs/"), "jobs0");
+//! ```
+//!
 //! Read next: `proto/rpc.proto`, then [`error`], [`client`].
 
 mod generated;

@@ -16,6 +16,15 @@
 //!
 //! Deliberately absent: transactions, changes in place, nested buckets other than those of the root, and the list of free pages.
 //!
+//! A file is trusted in nothing:
+//!
+//! ```
+//! use hustings_bolt::Database;
+//!
+//! let garbage = bytes::Bytes::from(vec![7; 8_192]);
+//! assert!(Database::open(garbage, 8_192).is_err());
+//! ```
+//!
 //! Read on in the order of the modules.
 
 mod page;

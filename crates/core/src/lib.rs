@@ -4,6 +4,18 @@
 //! lock and no logger; the host of a protocol supplies all of those. Read the modules in the order below: the trait
 //! first, then the words it speaks, then [`replica`], which is what every host really runs.
 //!
+//! A membership is a value as well, and a change of it gives the next one:
+//!
+//! ```
+//! use hustings_core::{Change, Membership, NodeId};
+//!
+//! let three = Membership::of_voters([1, 2, 3].map(NodeId));
+//! let four = three.after_simple(&[Change::AddVoter(NodeId(4))]).expect("one voter more at a time");
+//! assert_eq!(four.voters.len(), 4);
+//! // Two at once could elect two leaders: that takes a joint membership.
+//! assert!(three.after_simple(&[Change::AddVoter(NodeId(4)), Change::AddVoter(NodeId(5))]).is_err());
+//! ```
+//!
 //! Read next: `ARCHITECTURE.md`, then `crates/raft`.
 
 pub mod protocol;

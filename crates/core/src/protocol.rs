@@ -44,6 +44,86 @@ pub enum Slots {
 }
 
 /// A leader election with replication, as a plain value. See the module documentation and `docs/adr/0001`.
+///
+/// The smallest one, of a cluster with a single member:
+///
+/// ```
+/// use hustings_core::options::{self, Switch};
+/// use hustings_core::{
+///     Cluster, Durable, Effect, Effects, EntryKind, Input, Links, Lsn, NodeId, Origin, Proposal, Protocol, Record, Role,
+///     Stamp, Status,
+/// };
+///
+/// #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// struct Alone(Status);
+///
+/// #[derive(Clone, Default, Debug)]
+/// struct NoOptions;
+///
+/// impl options::Options for NoOptions {
+///     const SWITCHES: &'static [Switch] = &[];
+///
+///     fn set(&mut self, _: &str, _: &str) -> Option<()> {
+///         None
+///     }
+///
+///     fn is_laboratory(&self) -> bool {
+///         false
+///     }
+/// }
+///
+/// impl Protocol for Alone {
+///     type Message = u64;
+///     type Timer = ();
+///     type Options = NoOptions;
+///
+///     const NAME: &'static str = "alone";
+///     const LINKS: Links = Links::Any;
+///     const SYMMETRIC: bool = true;
+///
+///     fn start(cluster: Cluster, _: NoOptions, recovered: Durable, _: &mut Effects<Alone>) -> Alone {
+///         let last = recovered.last();
+///         Alone(Status {
+///             role: Role::Leader,
+///             term: last.term,
+///             leader: Some(cluster.me),
+///             last,
+///             commit: last.index,
+///             first_index: 1,
+///             is_suspended: false,
+///             membership: cluster.membership,
+///         })
+///     }
+///
+///     fn step(&mut self, input: Input<Alone>, out: &mut Effects<Alone>) {
+///         let Input::Propose(proposals) = input else { return };
+///         for proposal in proposals {
+///             let lsn = Lsn::new(self.0.term.0, self.0.last.index + 1);
+///             let entry = proposal.into_entry(lsn);
+///             // The host applies it when its record is durable, and not before.
+///             out.persist(Record::Put(entry.clone()));
+///             out.apply(entry);
+///             (self.0.last, self.0.commit) = (lsn, lsn.index);
+///         }
+///     }
+///
+///     fn status(&self) -> Status {
+///         self.0.clone()
+///     }
+///
+///     fn assert_invariants(&self) {
+///         assert_eq!(self.0.commit, self.0.last.index, "nobody else has to agree");
+///     }
+/// }
+///
+/// let mut n1 = Alone::start(Cluster::of(1, 1), NoOptions, Durable::default(), &mut Effects::new());
+/// let origin = Origin { node: NodeId(1), incarnation: 1, sequence: 1 };
+/// let proposal = Proposal { origin, kind: EntryKind::Command, stamp: Stamp::NONE, payload: "hello".into() };
+/// let mut effects = Effects::new();
+/// n1.step(Input::Propose(vec![proposal]), &mut effects);
+/// assert!(matches!(effects.as_slice(), [Effect::Persist(_), Effect::Apply(_)]));
+/// assert_eq!(n1.status().commit, 1);
+/// ```
 pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
     /// The messages that peers exchange.
     type Message: Clone + Ord + Hash + Debug + Wire + Send + 'static;

@@ -80,6 +80,16 @@ impl Election {
     /// Opens the election that a URL names, like `hustings://10.0.0.1:2379,10.0.0.2:2379/billing`. Nothing is asked of the
     /// store yet.
     ///
+    /// ```
+    /// use hustings_election::{Election, OpenError};
+    ///
+    /// let election = Election::open("hustings://10.0.0.1:2379,10.0.0.2:2379/billing")?;
+    /// assert_eq!(election.name(), "billing");
+    /// let refused = Election::open("hustings://10.0.0.1:2379").expect_err("it names no election");
+    /// assert!(matches!(refused, OpenError::NoElection(_)));
+    /// # Ok::<(), OpenError>(())
+    /// ```
+    ///
     /// # Errors
     /// A URL that names no store, or no election.
     pub fn open(url: &str) -> Result<Election, OpenError> {

@@ -47,6 +47,20 @@ pub enum FileShelfError {
 ///
 /// A file that is not there is a gate that nobody has passed: deleting it lets everybody in again. Beside it stands
 /// `NAME.lock`, which is locked as long as the shelf lives, and `NAME.new` while a token is written.
+///
+/// ```
+/// use hustings_election::{FenceGate, FileShelf, Token};
+///
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("billing.token");
+/// let mut gate = FenceGate::open(FileShelf::open(&path)?)?;
+/// assert!(gate.admit(Token::new(8)).is_ok());
+/// drop(gate);
+/// // After a restart of the resource the leader before is refused all the same.
+/// let mut gate = FenceGate::open(FileShelf::open(&path)?)?;
+/// assert!(gate.admit(Token::new(7)).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct FileShelf {
     path: PathBuf,

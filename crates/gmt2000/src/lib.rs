@@ -9,6 +9,32 @@
 //! Deliberately absent: joint changes of membership (one voter at a time), lease reads, a pre-vote (ELECT promises
 //! nothing and is its own pre-vote).
 //!
+//! Three values elect a leader. The host of this example delivers every message at once, its disks never fail, and the two timers of an
+//! election fire at n1:
+//!
+//! ```
+//! use hustings_core::{Cluster, Durable, Effect, Effects, Input, NodeId, Protocol, Role};
+//! use hustings_gmt2000::{Gmt2000, Options, Timer};
+//! use std::collections::VecDeque;
+//!
+//! let start = |me| Gmt2000::start(Cluster::of(3, me), Options::default(), Durable::default(), &mut Effects::new());
+//! let mut nodes = [1, 2, 3].map(start);
+//! for timer in [Timer::Watch, Timer::Round] {
+//!     let mut inputs = VecDeque::from([(NodeId(1), Input::Timer(timer))]);
+//!     while let Some((me, input)) = inputs.pop_front() {
+//!         let mut effects = Effects::new();
+//!         nodes[me.0 as usize - 1].step(input, &mut effects);
+//!         for effect in effects {
+//!             if let Effect::Send { to, message, .. } = effect {
+//!                 inputs.push_back((to, Input::Message { from: me, message }));
+//!             }
+//!         }
+//!     }
+//! }
+//! assert_eq!(nodes[0].status().role, Role::Leader);
+//! assert!(nodes.iter().all(|node| node.status().leader == Some(NodeId(1))));
+//! ```
+//!
 //! Read next, in the order of the text: [`gmt2000`] (the value and its dispatcher), [`roles`] (its moves), [`elector`], [`candidate`],
 //! [`lead`], [`leading`], [`message`]; [`published`], for comparison, and [`laboratory`], for proofs that the judge convicts.
 //! [`hustings_core::leading`] has the part that all protocols share.

@@ -14,6 +14,28 @@
 //! Deliberately absent: the network, clocks and randomness (time comes as elapsed time in entries, ids come in commands),
 //! how a caller proves who it is, and the wire format of etcd's API, which the server translates.
 //!
+//! Commands go in, and a view of the result keeps what it saw:
+//!
+//! ```
+//! use hustings_core::{Lsn, StateMachine};
+//! use hustings_kv::{Command, KeyRange, KvStore, Put, Range};
+//!
+//! let mut store = KvStore::new();
+//! let mut put = |index, value: &'static str| {
+//!     let put = Put { key: "color".into(), value: value.into(), ..Put::default() };
+//!     store.apply(Lsn::new(1, index), &Command::Put(put).to_payload()).expect("a put is not refused");
+//!     store.view().clone()
+//! };
+//! let (red, blue) = (put(1, "red"), put(2, "blue"));
+//! let range = Range { key: "color".into(), ..Range::default() };
+//! assert_eq!(red.range(&range).expect("the present can be read").kvs[0].value, "red");
+//! assert_eq!(blue.range(&range).expect("the present can be read").kvs[0].value, "blue");
+//! // A watcher that has seen the first revision of the key gets the second.
+//! let events = blue.events_since(red.revision() + 1, &KeyRange::all(), 10).expect("nothing is compacted");
+//! assert_eq!(events.events.len(), 1);
+//! assert_eq!(events.events[0].kv.value, "blue");
+//! ```
+//!
 //! Read on in the order of the modules.
 
 pub mod command;

@@ -10,6 +10,25 @@
 //!
 //! It deliberately has no drivers of real stores, no guard and no supervisor: those wait for sockets and clocks.
 //!
+//! A candidate asks for one thing at a time. Here the answers of the store are given by hand:
+//!
+//! ```
+//! use hustings_lease::{Answer, Attempt, Candidate, CandidateId, Effect, Input, Profile, Request, Settings, Timing, Token};
+//! use std::time::Duration;
+//!
+//! let timing = Timing::for_store(Duration::from_secs(10), &Profile::HUSTINGS);
+//! let settings = Settings::new(CandidateId::named("a"), timing, Profile::HUSTINGS);
+//! let (mut candidate, effects) = Candidate::start(settings).expect("the times fit");
+//! assert!(effects.contains(&Effect::Ask(Attempt(1), Request::Look)));
+//! // Nobody holds the election, so the candidate contends for it.
+//! let effects = candidate.handle(Input::Answer(Attempt(1), Answer::Gone));
+//! assert!(effects.contains(&Effect::Ask(Attempt(2), Request::Contend { over: None })));
+//! // It has won, and may believe so for a time that counts from the moment at which its request left.
+//! let effects = candidate.handle(Input::Answer(Attempt(2), Answer::Won(Token::new(7))));
+//! let believes = |effect: &Effect| matches!(effect, Effect::Believe(token, until) if *token == Token::new(7) && until.attempt == Attempt(2));
+//! assert!(effects.iter().any(believes));
+//! ```
+//!
 //! Read next: [`token`], [`timing`], [`store`] (what is asked and what may be answered), [`candidate`] (the
 //! rules), [`schedule`], [`gate`], [`history`]; [`store_model`] for tests of hosts; [`published`] for comparison,
 //! [`stories`] for why, and [`laboratory`] for proofs that the judge convicts.

@@ -19,6 +19,17 @@
 //!
 //! It deliberately changes no membership.
 //!
+//! A request of a client, as Maelstrom writes it:
+//!
+//! ```
+//! use hustings_maelstrom::envelope::Envelope;
+//!
+//! let line = r#"{"src":"c1","dest":"n1","body":{"type":"cas","key":1,"from":2,"to":3,"msg_id":4}}"#;
+//! let envelope = Envelope::parse(line).expect("a message");
+//! assert_eq!((envelope.kind(), envelope.msg_id()), ("cas", Some(4)));
+//! assert!(Envelope::parse("{").is_err());
+//! ```
+//!
 //! Read next: [`node`], then [`mod@bench`].
 
 pub mod dice;

@@ -10,6 +10,20 @@
 //! - [`tenures`]: an application has one leader, and what comes too late is refused;
 //! - [`by_configurations`]: the same judgement by another algorithm, slow and simple, against which the fast one is tested.
 //!
+//! A property is a function that says what it saw when it does not hold:
+//!
+//! ```
+//! use hustings_core::{NodeId, Term};
+//! use hustings_properties::safety::check_leader;
+//! use std::collections::BTreeMap;
+//!
+//! let mut leaders = BTreeMap::new();
+//! assert_eq!(check_leader(&mut leaders, Term(1), NodeId(1)), Ok(()));
+//! assert_eq!(check_leader(&mut leaders, Term(2), NodeId(2)), Ok(()));
+//! let violation = check_leader(&mut leaders, Term(1), NodeId(2)).expect_err("n1 was elected in this term");
+//! assert_eq!(violation.property, "one-leader-per-term");
+//! ```
+//!
 //! Read next: [`chronicle`].
 
 pub mod by_configurations;

@@ -1,4 +1,11 @@
 //! The protocols by name: the only place that knows more than one.
+//!
+//! ```
+//! // Directories and handshakes know a protocol by its name and those of its options that nodes without them could not join.
+//! assert_eq!(hustings_protocols::identity("raft", "").expect("there is such a protocol"), "raft");
+//! let refused = hustings_protocols::identity("raft", "colour=red").expect_err("Raft has no such option");
+//! assert!(refused.to_string().contains("colour"), "{refused}");
+//! ```
 
 use anyhow::{Result, bail};
 use hustings_blazingmq::BlazingMq;

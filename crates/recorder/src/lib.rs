@@ -10,6 +10,18 @@
 //! a thread of its own writes the files ([`ring`]), so that no disk delays an election. The contents of clients'
 //! requests are not kept: a payload is its length and its checksum ([`mask`]).
 //!
+//! Files keep what clients wrote as a length and a checksum:
+//!
+//! ```
+//! use bytes::Bytes;
+//! use hustings_core::EntryKind;
+//! use hustings_recorder::mask;
+//!
+//! let mut payload = Bytes::from_static(b"a secret of a client");
+//! mask::hide(EntryKind::Command, &mut payload);
+//! assert!(!payload.windows(6).any(|bytes| bytes == b"secret"));
+//! ```
+//!
 //! Read next: [`Recorded`], then [`replay`], then [`judge`], which compares the lives of all members.
 
 mod fingerprint;

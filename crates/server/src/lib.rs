@@ -17,6 +17,43 @@
 //!   port       connections, and which service a request is for
 //! ```
 //!
+//! A member of one, with its API on a port that the system chooses:
+//!
+//! ```
+//! use hustings_api::Client;
+//! use hustings_api::etcdserverpb::{PutRequest, RangeRequest};
+//! use hustings_core::{ClusterId, Membership, NodeId};
+//! use hustings_kv::KvStore;
+//! use hustings_node::NodeConfig;
+//! use hustings_raft::{Options, Raft};
+//! use hustings_server::{Server, ServerOptions};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = tempfile::tempdir()?;
+//! let founding = Membership::of_voters([NodeId(1)]);
+//! let mut config = NodeConfig::new(ClusterId(1), NodeId(1), founding, directory.path());
+//! config.peer_listen = vec!["127.0.0.1:0".parse()?];
+//! let handle = hustings_node::start::<Raft, KvStore>(config, Options::default(), KvStore::new())?.handle;
+//!
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+//! let url = format!("http://{}", listener.local_addr()?);
+//! let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+//! let server = Server::new(handle.clone(), ServerOptions::default());
+//! let serving = tokio::spawn(server.serve(vec![listener], async { drop(stopped.await) }));
+//!
+//! let client = Client::connect(&[url]).await?;
+//! client.kv().put(PutRequest { key: "greeting".into(), value: "hello".into(), ..PutRequest::default() }).await?;
+//! let range = RangeRequest { key: "greeting".into(), ..RangeRequest::default() };
+//! assert_eq!(client.kv().range(range).await?.into_inner().kvs[0].value, "hello");
+//!
+//! drop(stop);
+//! serving.await?;
+//! handle.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Read on in the order of the rooms, in each in the order of its modules.
 
 mod context;

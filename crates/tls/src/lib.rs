@@ -9,6 +9,20 @@
 //! whether they changed ([`reload`]): new connections use the new ones, open connections go on. Files that are wrong are told
 //! and left alone: what was in force stays in force.
 //!
+//! A CA and a certificate that it issues, for tests and for `hustings up --tls`:
+//!
+//! ```
+//! use hustings_tls::Certificate;
+//! use hustings_tls::made::{Authority, Subject};
+//!
+//! let authority = Authority::new("a CA of ours")?;
+//! let issued = authority.issue(&Subject::new("n1").host("n1.example").address([127, 0, 0, 1]))?;
+//! let certificate = Certificate::read(&issued.certificate).expect("it is a certificate");
+//! assert_eq!(certificate.common_name, "n1");
+//! assert!(certificate.is_for("n1.example") && !certificate.is_for("n2.example"));
+//! # Ok::<(), hustings_tls::TlsError>(())
+//! ```
+//!
 //! Read on in the order of the modules.
 
 pub mod certificate;

@@ -25,6 +25,30 @@
 //! It deliberately keeps no index of entries (they live in memory since the last snapshot), it never maps
 //! files into memory, and it does not repair: a damaged directory is refused and its node rejoins from its peers.
 //!
+//! A promise is kept from the moment at which it was synced, and a crash may take what was not:
+//!
+//! ```
+//! use hustings_core::{ClusterId, Membership, NodeId, Promise, Record, Term};
+//! use hustings_wal::{Identity, Options, SimulatedDisk, Wal};
+//! use std::sync::Arc;
+//!
+//! let disk = Arc::new(SimulatedDisk::new(1));
+//! let identity = Identity { cluster_id: ClusterId(1), node: NodeId(1), protocol: "raft".into() };
+//! let founding = Membership::of_voters([NodeId(1)]);
+//! let open = || Wal::open(disk.clone(), &identity, &founding, Options::default());
+//!
+//! let (mut wal, recovered) = open()?;
+//! assert_eq!(recovered.durable.promise.term, Term::ZERO);
+//! wal.append(&Record::Promise(Promise::vote(Term(3), NodeId(1))))?;
+//! wal.sync()?;
+//! // Never synced: nobody may have been told of it.
+//! wal.append(&Record::Promise(Promise::vote(Term(4), NodeId(1))))?;
+//! drop(wal);
+//! let (_, recovered) = open()?;
+//! assert_eq!(recovered.durable.promise.term, Term(3));
+//! # Ok::<(), hustings_wal::WalError>(())
+//! ```
+//!
 //! Read next: [`disk`], [`sector`], [`batch`], [`wal`], [`recovery`], [`snapshot`].
 
 pub mod disk;

@@ -6,6 +6,22 @@
 //!
 //! It knows no protocol: everything is generic over [`hustings_core::Protocol`].
 //!
+//! A run that a seed draws, faults and all, is the same each time:
+//!
+//! ```
+//! use hustings_kv::KvStore;
+//! use hustings_raft::{Options, Raft};
+//! use hustings_world::seed::run;
+//! use hustings_world::{Plan, Plants};
+//!
+//! let plan = Plan::draw(7, 3, 5_000_000);
+//! let play = || run::<Raft, KvStore>(&plan, &Options::default(), Plants::default(), 0);
+//! let report = play();
+//! assert!(report.violation.is_none(), "{:?}", report.violation);
+//! assert!(report.counts.completed > 0);
+//! assert_eq!(play().fingerprint, report.fingerprint);
+//! ```
+//!
 //! Read next: [`world`].
 
 pub mod command;
