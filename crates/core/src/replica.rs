@@ -35,8 +35,8 @@ pub mod witness;
 use crate::laboratory::Defect;
 use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Protocol, Refusal, Ticket};
 use crate::{
-    Contradiction, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status,
-    Timing, Transition,
+    Contradiction, Entry, EntryKind, Lsn, Membership, MembershipChange, MembershipError, NodeId, Origin, Record, Role,
+    Stamp, StateMachine, Status, Timing, Transition, Wire as _,
 };
 use applied_requests::AppliedRequests;
 use backlog::Backlog;
@@ -80,6 +80,8 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     backlog: Backlog,
     applied: Lsn,
     membership: Arc<Membership>,
+    /// Index of the entry that brought this membership into force; 0 at birth.
+    reconfigured_at: u64,
     role: Role,
     leader: Option<NodeId>,
     clock: Clock,
@@ -346,7 +348,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         match gated {
             Gated::Send(..) => unreachable!("messages never wait for applications"),
             Gated::Apply(entry) => self.apply(entry, out),
-            Gated::Reconfigure(membership) => self.on_reconfigured(membership, out),
+            Gated::Reconfigure(membership, index) => self.on_reconfigured(membership, index, out),
             Gated::Restore(reference) => self.load(reference, out),
         }
     }
@@ -421,8 +423,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
             EntryKind::Membership => {
                 if mine && self.proposals.take(origin.sequence) {
-                    let membership = self.membership.clone();
-                    out.push(Action::Reconfigured { request: origin.sequence, membership });
+                    out.push(self.outcome_of_change(origin.sequence, lsn, payload));
                 }
             }
             EntryKind::Blank if origin == Origin::NOBODY => {
@@ -431,6 +432,22 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
             EntryKind::Blank => self.applied_requests.on_blank(origin, &payload),
             EntryKind::Protocol => {}
+        }
+    }
+
+    /// The outcome of a change of membership that this node's client proposed, once its entry is applied: what was in force just before
+    /// decides whether it was made, and one that could not be made any more changed nothing.
+    fn outcome_of_change(&self, request: RequestId, lsn: Lsn, payload: Bytes) -> Action<P, S> {
+        if self.reconfigured_at == lsn.index {
+            return Action::Reconfigured { request, membership: self.membership.clone() };
+        }
+        let refused = MembershipChange::decode(payload).map(|change| self.membership.after(&change));
+        match refused {
+            Ok(Err(MembershipError { kind, what })) => {
+                Action::Refused { request, refusal: Refusal::Membership(kind, what) }
+            }
+            // The protocol's own rules refused it, or nobody can read it.
+            Ok(Ok(_)) | Err(_) => Action::Unknown { request },
         }
     }
 

@@ -7,7 +7,10 @@ mod hosts;
 use bytes::Bytes;
 use hosts::{Ended, Hosts, Said, three};
 use hustings_core::replica::{Policy, ReplicaMessage, ReplicaTimer};
-use hustings_core::{Admin, Change, Cluster, EntryKind, Limits, Lsn, MembershipChange, NodeId, Refusal, Term, Wire};
+use hustings_core::{
+    Admin, Change, Cluster, Entry, EntryKind, Limits, Lsn, MembershipChange, MembershipRefusal, NodeId, Origin,
+    Passage, Refusal, Term, Wire,
+};
 use hustings_raft::{Message, Timer};
 
 // --- At most once. -----------------------------------------------------------------------------------------------
@@ -251,6 +254,35 @@ fn a_refusal_reaches_the_client_behind_the_follower() {
     let request = hosts.change(2, &MembershipChange::of([Change::Remove(NodeId(9))]));
     hosts.settle();
     assert!(matches!(hosts.outcome(2, request), Some(Ended::Refused(Refusal::Membership(..)))));
+}
+
+#[test]
+fn a_change_that_can_no_longer_be_made_when_it_is_applied_is_refused() {
+    // Goal: Reconfigured is true. Method: the leader has written a change that begins a joint phase, and n2's behind it.
+    let mut hosts = three();
+    hosts.elect(1);
+    hosts.settle();
+    let joint = MembershipChange { steps: vec![Change::AddVoter(NodeId(4))], passage: Passage::JointExplicit };
+    let late = MembershipChange::of([Change::AddLearner(NodeId(5))]);
+    let request = hosts.change(2, &late);
+    hosts.bag.clear();
+    let status = hosts.host(1).replica.status();
+    let (term, previous) = (status.term, status.last);
+    let written = |offset: u64, node: u64, sequence: u64, change: &MembershipChange| Entry {
+        kind: EntryKind::Membership,
+        origin: Origin { node: NodeId(node), incarnation: 1, sequence },
+        payload: change.to_bytes(),
+        ..Entry::blank(Lsn { term, index: previous.index + offset })
+    };
+    let entries = vec![written(1, 1, 70, &joint), written(2, 2, request, &late)];
+    let append = Message::Append { term, previous, entries, commit: previous.index + 2 };
+    hosts.deliver(1, 2, ReplicaMessage::Protocol(append));
+    let outcome = hosts.outcome(2, request);
+    let Some(Ended::Refused(Refusal::Membership(MembershipRefusal::AlreadyJoint, _))) = outcome else {
+        panic!("its client was told {outcome:?}")
+    };
+    let membership = hosts.host(2).replica.membership();
+    assert!(membership.is_voter(NodeId(4)) && !membership.has(NodeId(5)), "the first holds alone: {membership:?}");
 }
 
 // --- Reads. ------------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ impl<D: Direction> Theatre<D> {
                 );
                 self.actor_mut(id).applied.push(entry);
             }
-            Gated::Reconfigure(_) => {}
+            Gated::Reconfigure(..) => {}
             Gated::Restore(reference) => self.actor_mut(id).restored = Some(reference),
         }
     }

@@ -31,7 +31,7 @@ pub(super) struct Backlog {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Application {
     Apply(Entry),
-    Reconfigure(Arc<Membership>),
+    Reconfigure(Arc<Membership>, u64),
     Restore(SnapshotReference),
 }
 
@@ -72,7 +72,7 @@ impl Backlog {
     pub(super) fn push<P: Protocol>(&mut self, gated: Gated<P>) {
         self.waiting.push_back(match gated {
             Gated::Apply(entry) => Application::Apply(entry),
-            Gated::Reconfigure(membership) => Application::Reconfigure(membership),
+            Gated::Reconfigure(membership, index) => Application::Reconfigure(membership, index),
             Gated::Restore(reference) => Application::Restore(reference),
             Gated::Send(..) => unreachable!("messages never wait for applications"),
         });
@@ -85,7 +85,7 @@ impl Backlog {
         }
         Some(match self.waiting.pop_front()? {
             Application::Apply(entry) => Gated::Apply(entry),
-            Application::Reconfigure(membership) => Gated::Reconfigure(membership),
+            Application::Reconfigure(membership, index) => Gated::Reconfigure(membership, index),
             Application::Restore(reference) => Gated::Restore(reference),
         })
     }

@@ -72,6 +72,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             backlog: Backlog::new(policy.slice_cost.max(1)),
             applied,
             membership: membership.clone(),
+            reconfigured_at: 0,
             role: Role::Follower,
             leader: None,
             clock,

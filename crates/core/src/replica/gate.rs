@@ -13,8 +13,8 @@ pub enum Gated<P: Protocol> {
     Send(NodeId, P::Message),
     /// A committed entry, to be applied.
     Apply(Entry),
-    /// A membership that takes effect.
-    Reconfigure(Arc<Membership>),
+    /// A membership that takes effect, by the entry at this index; 0 at birth.
+    Reconfigure(Arc<Membership>, u64),
     /// A snapshot that replaces the state machine.
     Restore(SnapshotReference),
 }
@@ -132,7 +132,7 @@ impl<P: Protocol> Gate<P> {
     /// Gives the membership back when it takes effect now; keeps it otherwise.
     pub fn reconfigure(&mut self, membership: Arc<Membership>, index: u64) -> Option<Gated<P>> {
         let number = self.resolve(RestsOn::Entry(index));
-        self.pass_in_order(number, Gated::Reconfigure(membership))
+        self.pass_in_order(number, Gated::Reconfigure(membership, index))
     }
 
     /// Gives the snapshot back when it may be loaded now; keeps it otherwise.

@@ -58,11 +58,15 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             return;
         }
         let Some(leader) = self.leader else { return self.arm_retry(out) };
+        if leader == self.me && self.role != Role::Leader {
+            // It synchronises, and asks itself when it leads.
+            return self.arm_retry(out);
+        }
         let number = self.reads.next_number;
         self.reads.next_number += 1;
         let reads = std::mem::take(&mut self.reads.waiting);
         self.reads.barrier = Some(Barrier { number, reads, overdue: false });
-        if leader == self.me && self.role == Role::Leader {
+        if leader == self.me {
             self.feed(Input::Read { ticket: Ticket::Read { node: self.me, number } }, out);
         } else {
             out.push(Action::Send(leader, ReplicaMessage::AskRead { number }));

@@ -50,14 +50,14 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     /// A membership is in force here. One that makes this member a witness ends the state that it has from older entries.
-    pub(super) fn on_reconfigured(&mut self, membership: Arc<Membership>, out: &mut Vec<Action<P, S>>) {
+    pub(super) fn on_reconfigured(&mut self, membership: Arc<Membership>, index: u64, out: &mut Vec<Action<P, S>>) {
         if membership.is_witness(self.me) && !self.is_witness {
             self.is_witness = true;
             self.machine = S::clone(&self.blank.0);
             self.machine.adopt(self.version);
             self.applied_requests = AppliedRequests::new();
         }
-        self.membership = membership.clone();
+        (self.membership, self.reconfigured_at) = (membership.clone(), index);
         out.push(Action::Membership(membership));
     }
 

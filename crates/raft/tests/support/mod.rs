@@ -488,7 +488,7 @@ impl Stage {
             }
             Gated::Send(to, message) => self.bag.push_back((id, to.0, message)),
             Gated::Apply(entry) => self.members.get_mut(&id).expect("a member").applied.push(entry),
-            Gated::Reconfigure(_) => {}
+            Gated::Reconfigure(..) => {}
             Gated::Restore(reference) => self.members.get_mut(&id).expect("a member").restored = Some(reference),
         }
     }
