@@ -161,6 +161,10 @@ fn a_snapshot_is_cut_fetched_in_chunks_and_loaded() {
     assert!(!reader.has_remaining());
     reader.finish().unwrap();
     assert_eq!(target.read_chunk(Lsn::new(3, 71), reference.digest, 0, 10).unwrap(), None);
+    for nowhere in [reference.bytes, reference.bytes + 1, 1 << 63, u64::MAX] {
+        let chunk = target.read_chunk(reference.lsn, reference.digest, nowhere, 70_000).unwrap();
+        assert_eq!(chunk, None, "a peer that asks for byte {nowhere} is told that there is none");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use hustings_zab::Zab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-const VOTERS: u64 = 3;
+pub(crate) const VOTERS: u64 = 3;
 const TURNS: u64 = 2_000;
 
 /// Numbers that overflow, that lie far beyond anything, and that are just out of place.
@@ -48,7 +48,7 @@ fn put_varint(mut number: u64, out: &mut Vec<u8>) {
 }
 
 /// The same protobuf message with one number changed, or one field left out, in every possible way.
-fn damaged(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+pub(crate) fn damaged(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (mut at, mut all) = (0, Vec::new());
     while at < bytes.len() {
         let start = at;
@@ -76,7 +76,11 @@ fn damaged(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
                 at = end;
             }
             5 => at = at.checked_add(4).filter(|end| *end <= bytes.len())?,
-            1 => at = at.checked_add(8).filter(|end| *end <= bytes.len())?,
+            1 => {
+                at = at.checked_add(8).filter(|end| *end <= bytes.len())?;
+                let number = u64::from_le_bytes(bytes[value..at].try_into().expect("eight bytes"));
+                extremes(number).iter().for_each(|other| splice(&other.to_le_bytes(), at));
+            }
             _ => return None,
         }
         assert!(value <= at, "fields have an end");
@@ -171,10 +175,10 @@ impl<P: Protocol> Node<P> {
     }
 }
 
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -19,6 +19,7 @@ mod found;
 mod full_disk;
 mod grammar;
 mod hostile;
+mod hostile_members;
 mod judges;
 mod laboratory;
 mod searching;
