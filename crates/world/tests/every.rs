@@ -25,6 +25,16 @@ fn two_terms_without_a_crash_are_safe() {
     happens(&found, "two terms had leaders");
 }
 
+/// The same: `hustings check --nodes 4 --crashes 1 --timers 1 --no-pre-vote`, and with `--learners 1` in place of the fourth voter.
+#[test]
+fn four_voters_or_three_and_a_learner_are_explored_to_the_end() {
+    for (nodes, learners) in [(4, 0), (3, 1)] {
+        let bounds = Bounds { nodes, learners, terms: 1, crashes: 1, timers: 1, fair_every: 0, ..Bounds::default() };
+        let found = holds::<Raft>(&bounds, &OURS());
+        happens(&found, "somebody is down while somebody leads");
+    }
+}
+
 #[test]
 fn the_pre_vote_of_one_term_is_safe_as_far_as_a_million_worlds_reach() {
     let bounds = Bounds { terms: 1, proposals: 1, states_max: 1_000_000, ..Bounds::default() };

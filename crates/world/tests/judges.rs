@@ -4,9 +4,9 @@
 
 use hustings_kv::KvStore;
 use hustings_raft::{Defect, Options, Raft};
-use hustings_world::Plants;
 use hustings_world::every::{Bounds, explore};
 use hustings_world::seed::{Plan, run};
+use hustings_world::{Plants, Script, World};
 
 const MINUTE: u64 = 60_000_000;
 
@@ -49,4 +49,25 @@ fn a_vote_for_a_stale_log_makes_an_incomplete_leader_for_both() {
 #[test]
 fn an_acknowledgement_before_the_sync_commits_without_a_quorum_for_both() {
     both_convict(Defect::UnsyncedAcknowledgement, "commit-on-quorum");
+}
+
+/// Goal: an expectation of an outage fails where nobody is served for longer, however early clients give up. Method: nobody hears anybody
+/// for a minute, clients wait for a second, and 1.2 s are expected.
+#[test]
+fn an_outage_longer_than_what_clients_wait_is_seen() {
+    let text = |most: &str| {
+        format!(
+            "cluster 3 seed 7\nload clients 1 keys 1 pause 20ms patience 1s watchers 1 rivals 0\nsettle 6s\nmark\n\
+             partition n1 | n2 | n3\nwait 60s\nexpect outage {most}\n"
+        )
+    };
+    let play = |text: &str| {
+        let script = Script::parse(text).expect("a script");
+        let mut world: World<Raft, KvStore> =
+            World::new(script.settings.clone(), Options::default()).expect("a beginning");
+        script.play(&mut world, |_, _| {})
+    };
+    let violation = play(&text("1200ms")).expect_err("a minute is longer");
+    assert_eq!(violation.property, "expectation", "{violation}");
+    play(&text("61s")).expect("a minute is shorter");
 }
