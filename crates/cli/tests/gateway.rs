@@ -75,6 +75,13 @@ async fn probes_and_metrics_tell_a_node_without_a_quorum_from_a_dead_one() {
     assert!(http(&url, "GET", "/health", "").1.contains("\"health\":\"true\""));
     let (status, metrics) = http(&url, "GET", "/metrics", "");
     assert!(status == 200 && metrics.contains("etcd_server_has_leader 1"), "{metrics}");
+    let turns = |metrics: &str| {
+        let count = metrics.lines().find_map(|line| line.strip_prefix("hustings_loop_turn_seconds_count "));
+        count.expect("turns are told").parse::<u64>().expect("a number")
+    };
+    let before = turns(&metrics);
+    post(&url, "/v3/kv/put", &json!({ "key": FOO, "value": FOO }));
+    assert!(turns(&http(&url, "GET", "/metrics", "").1) > before, "a write takes a turn of the loop");
 
     let (status, leader) = http(&url, "GET", "/v1/leader", "");
     let leader: Value = serde_json::from_str(&leader).expect("it is JSON");

@@ -44,6 +44,9 @@ impl PeerCounters {
 pub const SYNC_BUCKETS_MICROS: [u64; 14] =
     [100, 200, 400, 800, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 1_000_000];
 
+/// Upper bounds of the buckets of the loop's turns, in microseconds; the last bucket has none.
+pub const TURN_BUCKETS_MICROS: [u64; 9] = [500, 1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 1_000_000];
+
 /// Counters that only grow, cheap to bump from the loop and the disk thread.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -77,6 +80,10 @@ pub struct Counters {
     pub heartbeats_late: AtomicU64,
     /// Times that one turn of the loop, which applies entries among other things, took 50 ms or more.
     pub turns_long: AtomicU64,
+    /// Turns of the loop by how long they took: bucket i holds those up to `TURN_BUCKETS_MICROS[i]`, the last one the rest.
+    pub turns: [AtomicU64; TURN_BUCKETS_MICROS.len() + 1],
+    /// Microseconds of all turns of the loop.
+    pub turn_micros: AtomicU64,
     /// Snapshots that this node cut.
     pub snapshots_cut: AtomicU64,
     /// Whether somebody has pulled this member's cable.
@@ -113,6 +120,14 @@ impl Counters {
         let bucket = SYNC_BUCKETS_MICROS.partition_point(|bound| *bound < micros);
         self.syncs[bucket].fetch_add(1, Ordering::Relaxed);
         self.sync_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Counts a turn of the loop.
+    pub(crate) fn on_turn(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let bucket = TURN_BUCKETS_MICROS.partition_point(|bound| *bound < micros);
+        self.turns[bucket].fetch_add(1, Ordering::Relaxed);
+        self.turn_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
     pub(crate) fn add(counter: &AtomicU64, count: u64) {

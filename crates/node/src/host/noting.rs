@@ -125,9 +125,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         now
     }
 
-    /// Notes when what the loop did took long, or was interrupted.
+    /// Counts a turn of the loop, and notes one that took long or was interrupted.
     pub(super) fn mark_long_turn(&mut self, since: Instant) {
         let took = since.elapsed();
+        self.wiring.counters.on_turn(took);
         if took >= LATE {
             Counters::add(&self.wiring.counters.turns_long, 1);
             self.mark_late(took);

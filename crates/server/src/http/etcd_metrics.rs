@@ -84,13 +84,38 @@ fn durations(out: &mut String, name: &str, durations: &Durations) {
 
 /// Writes one series of a histogram; its labels end with a comma, if it has any.
 fn series(out: &mut String, name: &str, labels: &str, durations: &Durations) {
+    let sum = durations.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9;
+    buckets(out, name, labels, durations.bounds.iter().copied(), &durations.counts, sum);
+}
+
+/// Writes one series of a histogram of microseconds, which a node counts.
+pub(crate) fn micros(
+    out: &mut String,
+    name: &str,
+    labels: &str,
+    bounds: &[u64],
+    counts: &[AtomicU64],
+    sum: &AtomicU64,
+) {
+    let bounds = bounds.iter().map(|micros| *micros as f64 / 1e6);
+    buckets(out, name, labels, bounds, counts, sum.load(Ordering::Relaxed) as f64 / 1e6);
+}
+
+/// Writes the buckets of a series with their bounds in seconds, the last of which has none, then its sum and count.
+fn buckets(
+    out: &mut String,
+    name: &str,
+    labels: &str,
+    mut bounds: impl Iterator<Item = f64>,
+    counts: &[AtomicU64],
+    sum: f64,
+) {
     let mut count = 0;
-    for (place, counted) in durations.counts.iter().enumerate() {
+    for counted in counts {
         count += counted.load(Ordering::Relaxed);
-        let bound = durations.bounds.get(place).map_or("+Inf".to_owned(), f64::to_string);
+        let bound = bounds.next().map_or("+Inf".to_owned(), |bound| bound.to_string());
         let _ = writeln!(out, "{name}_bucket{{{labels}le=\"{bound}\"}} {count}");
     }
-    let sum = durations.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9;
     let of = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.trim_end_matches(',')) };
     let _ = writeln!(out, "{name}_sum{of} {sum}\n{name}_count{of} {count}");
 }
@@ -115,15 +140,8 @@ fn peers(out: &mut String, metrics: &Metrics) {
     let name = "etcd_network_peer_round_trip_time_seconds";
     let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} histogram");
     for (id, peer) in &peers {
-        let (to, mut count) = (format!("To=\"{:x}\"", id.0), 0);
-        for (place, trips) in peer.round_trips.iter().enumerate() {
-            count += trips.load(Ordering::Relaxed);
-            let bound = ROUND_TRIP_BUCKETS_MICROS.get(place).map(|micros| (*micros as f64 / 1e6).to_string());
-            let bound = bound.unwrap_or_else(|| "+Inf".to_owned());
-            let _ = writeln!(out, "{name}_bucket{{{to},le=\"{bound}\"}} {count}");
-        }
-        let sum = peer.round_trip_micros.load(Ordering::Relaxed) as f64 / 1e6;
-        let _ = writeln!(out, "{name}_sum{{{to}}} {sum}\n{name}_count{{{to}}} {count}");
+        let to = format!("To=\"{:x}\",", id.0);
+        micros(out, name, &to, &ROUND_TRIP_BUCKETS_MICROS, &peer.round_trips, &peer.round_trip_micros);
     }
 }
 

@@ -18,6 +18,7 @@ use http_body_util::Full;
 use hustings_api::EtcdError;
 use hustings_core::Role;
 use hustings_kv::{AlarmKind, Need};
+use hustings_node::counters::TURN_BUCKETS_MICROS;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
@@ -265,6 +266,13 @@ impl<B: Backend> Services<B> {
              # HELP hustings_members_differing Members whose state differed when this leader last compared.\n\
              # TYPE hustings_members_differing gauge\nhustings_members_differing {differing}\n"
         ));
+        if let Some(node) = self.metrics.node.get() {
+            let name = "hustings_loop_turn_seconds";
+            out.push_str(&format!(
+                "# HELP {name} Turns of the thread that sends heartbeats and votes, and applies.\n# TYPE {name} histogram\n"
+            ));
+            etcd_metrics::micros(&mut out, name, "", &TURN_BUCKETS_MICROS, &node.turns, &node.turn_micros);
+        }
         respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
     }
 
