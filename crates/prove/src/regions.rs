@@ -13,6 +13,7 @@ use hustings_kv::KvStore;
 use hustings_properties::Violation;
 use hustings_protocols::{self as protocols, Subject, Visit};
 use hustings_world::regions::{self, Cost, Loss, REGIONS, Seen};
+use hustings_world::settings::Settings;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -48,10 +49,11 @@ pub fn command() -> Command {
 struct Answers {
     /// Latencies by the leader's region, then by the client's.
     service: Vec<[Seen; 5]>,
-    losses: Vec<Cost>,
+    /// The costs of each loss: with one timing for all, and where each member has its own.
+    losses: Vec<[Cost; 2]>,
     /// Reigns that ended within ten minutes, and the share without a leader: with the usual timing, with what `--timing auto` makes of
-    /// it, and with one that fits.
-    unrest: [(u64, f64); 3],
+    /// it, with one that fits, and with one that fits each member.
+    unrest: [(u64, f64); 4],
 }
 
 struct Asking {
@@ -67,13 +69,17 @@ impl Visit for Asking {
         let place = 0..REGIONS.len();
         let serve = |leader| regions::serve::<P, KvStore>(settings(fitting, leader), options.clone(), leader);
         let service = place.map(serve).collect::<Result<_, _>>()?;
+        let own = || Settings { timings: regions::fitting_each(LEAST), ..settings(fitting, CAPITAL) };
         let lose = |(_, _, loss): &(_, _, Loss)| {
-            regions::lose::<P, KvStore>(settings(fitting, CAPITAL), options.clone(), CAPITAL, *loss)
+            let lost = |settings| regions::lose::<P, KvStore>(settings, options.clone(), CAPITAL, *loss);
+            Ok([lost(settings(fitting, CAPITAL))?, lost(own())?])
         };
         let losses = LOSSES.iter().map(lose).collect::<Result<_, _>>()?;
-        let unrest = |timing| regions::unrest::<P, KvStore>(settings(timing, CAPITAL), options.clone());
+        let unrest = |settings| regions::unrest::<P, KvStore>(settings, options.clone());
+        let quiet = |timing| unrest(settings(timing, CAPITAL));
         let automatic = regions::fitting(usual.election_min);
-        Ok(Answers { service, losses, unrest: [unrest(usual)?, unrest(automatic)?, unrest(fitting)?] })
+        let unrest = [quiet(usual)?, quiet(automatic)?, quiet(fitting)?, unrest(own())?];
+        Ok(Answers { service, losses, unrest })
     }
 }
 
@@ -120,18 +126,21 @@ fn as_json(answers: &Answers) -> Value {
         });
         ((*leader).to_owned(), Value::Object(seen.collect()))
     });
-    let losses = LOSSES.iter().zip(&answers.losses).map(|((key, ..), cost)| {
+    let losses = LOSSES.iter().zip(&answers.losses).map(|((key, ..), [cost, own])| {
         let figures = json!({
             "leaderless_ms": millis(cost.leaderless), "leader": REGIONS[cost.leader], "changes": cost.changes,
+            "own_timing": {
+                "leaderless_ms": millis(own.leaderless), "leader": REGIONS[own.leader], "changes": own.changes,
+            },
         });
         ((*key).to_owned(), figures)
     });
-    let [usual, automatic, fitting] = answers.unrest;
+    let [usual, automatic, fitting, own] = answers.unrest;
     let unrest = |(ended, leaderless): (u64, f64)| json!({ "reigns_ended": ended, "leaderless_share": leaderless });
     json!({
         "by_leader": Value::Object(service.collect()),
         "losses": Value::Object(losses.collect()),
-        "timing": { "default": unrest(usual), "auto": unrest(automatic), "fitting": unrest(fitting) },
+        "timing": { "default": unrest(usual), "auto": unrest(automatic), "fitting": unrest(fitting), "own": unrest(own) },
     })
 }
 
@@ -164,18 +173,30 @@ fn print_tables(all: &[(String, Answers)]) {
             println!("{name:<10} {:<10} {}", REGIONS[leader], pad(&cells));
         }
     }
-    println!("\nWhat is lost while the leader stands in {}: ms without a leader, who led then.\n", REGIONS[CAPITAL]);
+    println!(
+        "\nWhat is lost while the leader stands in {}: ms without a leader, who led then; the same where each member has its own \
+         timing, as `--timing auto` measures it.\n",
+        REGIONS[CAPITAL]
+    );
     for (name, answers) in all {
-        for ((_, what, _), cost) in LOSSES.iter().zip(&answers.losses) {
-            let (ms, leader) = (millis(cost.leaderless), REGIONS[cost.leader]);
-            println!("{name:<10} {what:<24} {ms:>9.0} ms, {} changes, then {leader}", cost.changes);
+        for ((_, what, _), costs) in LOSSES.iter().zip(&answers.losses) {
+            let told = costs.each_ref().map(|Cost { leaderless, changes, leader }| {
+                format!("{:>6.0} ms, {changes} changes, then {:<9}", millis(*leaderless), REGIONS[*leader])
+            });
+            println!("{}", format!("{name:<10} {what:<24} {}", told.join("   own ")).trim_end());
         }
     }
+    println!("\nThe election timeout of each member's own, in ms at least:\n");
+    let own = regions::fitting_each(LEAST);
+    let own: Vec<String> = own.iter().map(|timing| timing.election_min.as_millis().to_string()).collect();
+    println!("{:<21} {heads}\n{:<21} {}", "", "", pad(&own));
     println!("\nTen minutes in which nothing fails.\n");
     for (name, answers) in all {
         let told =
             |(ended, share): (u64, f64)| format!("{ended} reigns ended, {:.1} % without a leader", share * 100.0);
-        for (timing, unrest) in ["default", "auto from 250 ms", "auto from 1500 ms"].iter().zip(answers.unrest) {
+        for (timing, unrest) in
+            ["default", "auto from 250 ms", "auto from 1500 ms", "each its own"].iter().zip(answers.unrest)
+        {
             println!("{name:<10} timing {timing:<18} {}", told(unrest));
         }
     }

@@ -336,7 +336,7 @@ impl<P: Protocol, S: Service> World<P, S> {
 
     /// The member's times are so many hundredths of the settings' from now on.
     fn retime(&mut self, at: usize, percent: u64) {
-        let Timing { heartbeat, election_min, election_max } = self.settings.timing;
+        let Timing { heartbeat, election_min, election_max } = self.settings.timing_of(at);
         let part = |duration: Duration| duration * u32::try_from(percent).unwrap_or(u32::MAX) / 100;
         let timing =
             Timing { heartbeat: part(heartbeat), election_min: part(election_min), election_max: part(election_max) };

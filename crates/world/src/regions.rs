@@ -63,6 +63,14 @@ pub fn fitting(least: Duration) -> Timing {
     Timing::fitting(Duration::from_micros(longest_round_trip()), Duration::from_millis(1), &bounds)
 }
 
+/// The timing that `--timing auto` comes to in each region, which hears no peer farther away than its own longest round trip.
+pub fn fitting_each(least: Duration) -> Vec<Timing> {
+    let bounds = least..=Duration::from_secs(30);
+    let longest = |row: &[u64; 5]| row.iter().copied().max().unwrap_or_default();
+    let fitting = |row| Timing::fitting(Duration::from_micros(longest(row)), Duration::from_millis(1), &bounds);
+    ROUND_TRIPS.iter().map(fitting).collect()
+}
+
 /// Latencies of one region's clients while nothing was wrong, in microseconds, each in the order of the run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Seen {

@@ -71,6 +71,8 @@ pub struct Settings {
     pub seed: u64,
     /// Heartbeat and election ranges.
     pub timing: Timing,
+    /// Ranges of each member, by its position, where members measured a network of their own; empty: all have `timing`.
+    pub timings: Vec<Timing>,
     /// Bounds on messages and memory.
     pub limits: Limits,
     /// Policy by which snapshots are cut.
@@ -102,6 +104,7 @@ impl Settings {
             nodes,
             seed,
             timing: Timing::new(Duration::from_millis(100), Duration::from_millis(1_000)),
+            timings: Vec::new(),
             limits: Limits { trailing_entries: 50, ..Limits::default() },
             policy: Policy { entries_max: 400, bytes_max: 1 << 20, ..Policy::default() },
             quality: Quality::default(),
@@ -114,6 +117,11 @@ impl Settings {
             has_succession: false,
             restart_after: 500_000,
         }
+    }
+
+    /// Ranges of the member at this position.
+    pub(crate) fn timing_of(&self, at: usize) -> Timing {
+        self.timings.get(at).copied().unwrap_or(self.timing)
     }
 
     /// Number of candidates that stand.
@@ -135,7 +143,8 @@ impl Settings {
 
     /// The longest election timeout, in microseconds.
     pub fn election_max(&self) -> u64 {
-        micros(self.timing.election_max)
+        let own = self.timings.iter().map(|timing| timing.election_max);
+        micros(own.fold(self.timing.election_max, Duration::max))
     }
 }
 

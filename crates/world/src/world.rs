@@ -294,7 +294,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let cluster = Cluster {
             me: self.machines[at].id,
             membership: self.machines[at].founding.clone(),
-            timing: settings.timing,
+            timing: settings.timing_of(at),
             priority: settings.priorities.get(at).copied().unwrap_or(Priority::Normal),
             limits: Limits { ..settings.limits },
             defect: self.plants.defect,
