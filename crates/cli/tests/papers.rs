@@ -397,3 +397,87 @@ fn who_comes_from_consul_lock_names_the_key_that_it_locks() {
     let at_consul: Vec<String> = runs.filter(|run| run.profile == Profile::CONSUL).map(|run| run.election).collect();
     assert_eq!(at_consul, ["locks/billing/.lock"]);
 }
+
+/// The rows of the tables of findings, each with its finding and what holds it.
+fn findings(page: &str) -> Vec<(&str, &str)> {
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| finding |"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [finding, wrong, held] = cells[..] else { panic!("{row:?} has not three columns") };
+        assert!(wrong.ends_with('.') && !held.is_empty(), "{finding}: a sentence, and what holds it");
+        (finding, held)
+    })
+    .collect()
+}
+
+/// The findings that these rows lack: each letter with its number, up to the last one that there is.
+fn missing_findings(rows: &[(&str, &str)]) -> Vec<String> {
+    let counted = [('P', 7), ('M', 9), ('W', 6), ('L', 9), ('H', 14)];
+    let all = counted.into_iter().flat_map(|(letter, last)| (1..=last).map(move |number| format!("{letter}{number}")));
+    let later = ["P5b", "H5b", "H10b", "H10c", "H11b", "H11c"].map(str::to_owned);
+    let is_there = |finding: &String| rows.iter().any(|(named, _)| named.split(", ").next() == Some(finding.as_str()));
+    all.chain(later).filter(|finding| !is_there(finding)).collect()
+}
+
+/// Names that may hold a finding: functions of the crates, files by the end of their paths, and planted defects.
+struct Holders {
+    functions: BTreeSet<String>,
+    files: Vec<PathBuf>,
+    defects: BTreeSet<String>,
+}
+
+impl Holders {
+    fn of_the_repository() -> Holders {
+        let is_of_a_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let function = |text: &str| text.split(|letter| !is_of_a_name(letter)).next().unwrap_or_default().to_owned();
+        let sources = files(&["crates"], &[".rs"]);
+        let functions = sources.values().flat_map(|text| text.split("fn ").skip(1).map(function)).collect();
+        let folders = ["crates", "docs", "fuzz", "scenarios", "xtask"];
+        let files = files(&folders, &[".rs", ".txt", ".md", ".sh"]).into_keys().collect();
+        let planted = &pages()[Path::new("docs/planted-defects.md")];
+        // Its last tables begin with properties.
+        let (planted, _) = planted.split_once("\n## Which defects make").expect("the page has this heading");
+        let defect = |cell: &str| Some(cell.trim_start_matches("| ").strip_prefix('`')?.strip_suffix('`')?.to_owned());
+        let rows = planted.lines().filter(|line| line.starts_with('|'));
+        let defects = rows.filter_map(|row| row.split(" | ").take(2).find_map(defect)).collect();
+        Holders { functions, files, defects }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.functions.contains(name)
+            || self.defects.contains(name)
+            || self.files.iter().any(|file| file.ends_with(name))
+    }
+
+    /// The names in code that are nowhere, each with the finding that it is to hold.
+    fn unknown<'a>(&self, rows: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+        let names = |held: &'a str| held.split('`').skip(1).step_by(2);
+        let named = rows.iter().flat_map(|(finding, held)| names(held).map(|name| (*finding, name)));
+        named.filter(|(_, name)| !self.has(name)).collect()
+    }
+}
+
+/// Goal: what is said to hold a finding is there. Method: the last column of each row; a finding without a test says so.
+#[test]
+fn every_finding_names_what_holds_it() {
+    let pages = pages();
+    let rows = findings(&pages[Path::new("docs/findings.md")]);
+    assert_eq!(missing_findings(&rows), [""; 0], "docs/findings.md lacks them");
+    let unknown = Holders::of_the_repository().unknown(&rows);
+    assert!(unknown.is_empty(), "docs/findings.md names what is nowhere: {unknown:#?}");
+    for (finding, held) in rows {
+        let says_so = held.contains("ead, no test");
+        assert!(held.contains('`') || says_so, "{finding}: neither a name nor a word that there is none");
+    }
+}
+
+#[test]
+fn a_finding_that_nothing_holds_is_found() {
+    let page = "| finding | what was wrong | what holds it now |\n|---|---|---|\n\
+        | P1 | It was wrong. | `every_finding_names_what_holds_it`, `found/no-such-script.txt`, `papers.rs` |\n\
+        | P2, a part | It was wrong. | `pins-fetches`, `state-machine-is-unsafe` |\n";
+    let rows = findings(page);
+    assert_eq!(missing_findings(&rows)[..2], ["P3", "P4"]);
+    let unknown = Holders::of_the_repository().unknown(&rows);
+    assert_eq!(unknown, [("P1", "found/no-such-script.txt"), ("P2, a part", "state-machine-is-unsafe")]);
+}
