@@ -2,8 +2,12 @@
 //!
 //! Shared by the targets of cargo-fuzz and by `crates/cli/tests/corpus.rs`, which runs them in CI.
 
-use bytes::Bytes;
-use hustings_core::{Lsn, Protocol, StateMachine as _, Wire};
+use bytes::{Bytes, BytesMut};
+use hustings_core::replica::{Action, Birth, Event, Policy, Replica, ReplicaMessage, ReplicaState, SnapshotContents};
+use hustings_core::wire::EntryShape;
+use hustings_core::{
+    Cluster, Durable, Entry, Lsn, Protocol, Record, SnapshotReference, StateMachine, Status, Term, Wire,
+};
 use hustings_kv::KvStore;
 use hustings_protocols::{Subject, Visit, visit};
 use hustings_recorder::Recording;
@@ -24,23 +28,115 @@ impl Visit for Reading {
     type Out = ();
 
     fn visit<P: Protocol>(self, _: P::Options) {
-        let Ok(message) = P::Message::decode(self.0) else { return };
-        let again = P::Message::decode(message.to_bytes()).expect("what was written can be read");
-        assert!(message == again, "{message:?} was written, and {again:?} was read");
+        is_written_as_it_is_read::<P::Message>(&self.0);
+        is_written_as_it_is_read::<ReplicaMessage<P::Message>>(&self.0);
     }
 }
 
-/// Commands of a log: each is its length in two bytes, and itself.
-pub fn commands(bytes: &[u8]) {
-    let (mut store, mut rest, mut index) = (KvStore::new(), bytes, 0);
-    while let Some((length, behind)) = rest.split_first_chunk::<2>() {
-        let (command, behind) = behind.split_at(usize::from(u16::from_le_bytes(*length)).min(behind.len()));
-        index += 1;
-        // An answer or a refusal; a second store that hears the same says the same.
-        let _ = store.apply(Lsn::new(1, index), &Bytes::copy_from_slice(command));
+fn is_written_as_it_is_read<M: Wire + PartialEq + std::fmt::Debug>(bytes: &Bytes) {
+    let Ok(message) = M::decode(bytes.clone()) else { return };
+    let again = M::decode(message.to_bytes()).expect("what was written can be read");
+    assert!(message == again, "{message:?} was written, and {again:?} was read");
+}
+
+/// Pieces of a file: each is its length in two bytes, and itself.
+fn pieces(mut rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, behind) = rest.split_first_chunk::<2>()?;
+        let (piece, behind) = behind.split_at(usize::from(u16::from_le_bytes(*length)).min(behind.len()));
         rest = behind;
+        Some(piece)
+    })
+}
+
+/// Commands of a log, by the rules of the first apply version and by those of the newest.
+pub fn commands(bytes: &[u8]) {
+    let (mut old, mut new) = (KvStore::new(), KvStore::new());
+    new.adopt(KvStore::VERSION_MAX);
+    for (index, command) in (1..).zip(pieces(bytes)) {
+        for store in [&mut old, &mut new] {
+            // An answer or a refusal.
+            let _ = store.apply(Lsn::new(1, index), &Bytes::copy_from_slice(command));
+        }
     }
-    assert!(store.view().revision() >= 1, "a revision only grows");
+    for store in [old, new] {
+        assert!(store.view().revision() >= 1, "a revision only grows");
+        let mut written = BytesMut::new();
+        KvStore::encode(&store.freeze(), &mut |bytes| written.extend_from_slice(&bytes));
+        let again = KvStore::decode(&mut written.freeze()).expect("what was written can be read");
+        assert_eq!(KvStore::digest(&again.freeze()), KvStore::digest(&store.freeze()), "a restored store is the same");
+    }
+}
+
+/// Entries of a log, as a disk gives them back to a single member: the first byte chooses the protocol. The member leads and applies
+/// them, whatever origin, kind, stamp and payload they have, and cuts snapshots on the way.
+pub fn entries(bytes: &[u8]) {
+    let Some((first, rest)) = bytes.split_first() else { return };
+    let name = hustings_protocols::NAMES[usize::from(*first) % hustings_protocols::NAMES.len()];
+    let shapes = pieces(rest).filter_map(|piece| <EntryShape as prost::Message>::decode(piece).ok());
+    let entries: Vec<Entry> = shapes.filter_map(|shape| Entry::try_from(shape).ok()).collect();
+    visit(&Subject::named(name), Living(entries)).expect("the list has this name");
+}
+
+/// Entries of a log of a single member.
+pub struct Living(pub Vec<Entry>);
+
+impl Visit for Living {
+    type Out = Status;
+
+    fn visit<P: Protocol>(self, options: P::Options) -> Status {
+        let mut recovered = Durable { established: Term(1), ..Durable::default() };
+        recovered.promise.term = Term(1);
+        for (index, entry) in (1..).zip(self.0) {
+            recovered.absorb(Record::Put(Entry { lsn: Lsn::new(1, index), ..entry }));
+        }
+        let birth: Birth<P, KvStore> = Birth {
+            cluster: Cluster::of(1, 1),
+            options,
+            recovered,
+            machine: KvStore::new(),
+            blank: KvStore::new(),
+            is_witness: false,
+            state: ReplicaState::default(),
+            incarnation: 1,
+            policy: Policy { entries_max: 3, ..Policy::default() },
+            can: KvStore::VERSION_MAX,
+        };
+        let mut out = Vec::new();
+        let mut replica = Replica::start(birth, &mut out);
+        let mut armed = std::collections::BTreeSet::new();
+        // A single member leads after one election timeout; the rest are retries of what nobody answers.
+        for _ in 0..20 {
+            while !out.is_empty() {
+                for action in std::mem::take(&mut out) {
+                    match action {
+                        Action::Persist(number, _) => replica.step(Event::Durable(number), &mut out),
+                        Action::SetTimer(timer, _) => drop(armed.insert(timer)),
+                        Action::CancelTimer(timer) => drop(armed.remove(&timer)),
+                        Action::CutSnapshot(contents) => replica.step(cut(&contents), &mut out),
+                        _ => {}
+                    }
+                }
+            }
+            let Some(timer) = armed.pop_first() else { break };
+            replica.step(Event::Elapsed(1_000_000), &mut out);
+            replica.step(Event::Timer(timer), &mut out);
+        }
+        replica.status()
+    }
+}
+
+/// Encodes a snapshot, and reads it back.
+fn cut<P: Protocol>(contents: &SnapshotContents<KvStore>) -> Event<P, KvStore> {
+    let mut written = BytesMut::new();
+    contents.encode(&mut |bytes| written.extend_from_slice(&bytes));
+    let whole = written.freeze();
+    let (machine, state) =
+        SnapshotContents::<KvStore>::decode(&mut whole.clone()).expect("what was written can be read");
+    assert_eq!(KvStore::digest(&machine.freeze()), KvStore::digest(&contents.view), "a restored store is the same");
+    assert_eq!(state, contents.state);
+    let (lsn, membership) = (contents.lsn, contents.membership.clone());
+    Event::SnapshotCut(Some(SnapshotReference { lsn, membership, bytes: whole.len() as u64, digest: 0 }))
 }
 
 /// A file of bbolt, walked to its end.

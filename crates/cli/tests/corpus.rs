@@ -4,6 +4,16 @@
 #[path = "../../../fuzz/targets.rs"]
 mod targets;
 
+use bytes::Bytes;
+use hustings_core::replica::applied_requests::settled;
+use hustings_core::wire::EntryShape;
+use hustings_core::{Change, Entry, EntryKind, Lsn, MembershipChange, NodeId, Origin, Role, Stamp, Term, Wire as _};
+use hustings_kv::{
+    Accounts, AccountsChange, AuthEnable, Caller, Command, Named, Permission, Put, RolePermission, UserPassword,
+    UserRole,
+};
+use hustings_protocols::{Subject, visit};
+use prost::Message as _;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -83,6 +93,11 @@ fn commands_that_nobody_wrote_are_refused() {
 }
 
 #[test]
+fn entries_that_nobody_wrote_are_applied_or_refused() {
+    assert!(run("entries", targets::entries) > 3_000);
+}
+
+#[test]
 fn a_damaged_database_is_refused_or_read() {
     assert!(run("bolt", targets::bolt) > 1_500);
 }
@@ -110,4 +125,105 @@ fn changes_are_many_and_the_same_each_time() {
     };
     assert_eq!(made(1), made(1));
     assert!(made(1).iter().collect::<std::collections::BTreeSet<_>>().len() > 80);
+}
+
+/// Entries that a log may hold, beside commands: what origins, members and the host itself say.
+fn entries() -> BTreeMap<&'static str, Vec<Entry>> {
+    let entry = |kind, sequence, micros, payload: &[u8]| Entry {
+        kind,
+        origin: Origin { node: NodeId(1), incarnation: 1, sequence },
+        stamp: Stamp { term: Term(1), micros },
+        payload: Bytes::copy_from_slice(payload),
+        ..Entry::blank(Lsn::ZERO)
+    };
+    let put = Command::Put(Put { key: "k".into(), value: "v".into(), ..Put::default() }).to_payload();
+    let joins = |change: Change| MembershipChange::of([change]).to_bytes();
+    let raise = b"raise-version-1\0\x03\0\0\0\x01\0\0\0\0\0\0\0";
+    let writes = |numbers: &[u64]| {
+        numbers.iter().map(|at| entry(EntryKind::Command, *at, at.saturating_mul(1_000), &put)).collect()
+    };
+    BTreeMap::from([
+        ("writes", writes(&[1, 2, 2, 5, 70_000, u64::MAX])),
+        (
+            "settled",
+            vec![
+                entry(EntryKind::Command, 9, 1, &put),
+                entry(EntryKind::Blank, 0, 2, &settled(8)),
+                entry(EntryKind::Blank, 0, u64::MAX, &settled(u64::MAX)),
+            ],
+        ),
+        (
+            "members",
+            vec![
+                entry(EntryKind::Membership, 1, 1, &joins(Change::AddLearner(NodeId(2)))),
+                entry(EntryKind::Membership, 2, 2, &joins(Change::AddVoter(NodeId(2)))),
+                entry(EntryKind::Membership, 3, 3, &joins(Change::Remove(NodeId(1)))),
+            ],
+        ),
+        (
+            "version",
+            vec![
+                Entry { payload: Bytes::copy_from_slice(raise), ..Entry::blank(Lsn::ZERO) },
+                entry(EntryKind::Command, 1, 1_000_000, &put),
+            ],
+        ),
+        ("of-the-protocol", vec![entry(EntryKind::Protocol, 1, 5, b"x"), entry(EntryKind::Command, 1, 4, &put)]),
+    ])
+}
+
+/// A file of pieces, as targets read them.
+fn of_pieces(pieces: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    let length = |piece: &[u8]| u16::try_from(piece.len()).expect("pieces are short").to_le_bytes();
+    pieces.into_iter().flat_map(|piece| [&length(&piece)[..], &piece].concat()).collect()
+}
+
+/// Goal: nothing that `apply` computes is left out of the corpus. Method: files of entries for each protocol, and commands of users with and
+/// without a caller, are made here and must be in the repository; `HUSTINGS_CORPUS=write` writes them.
+#[test]
+fn the_corpus_has_what_a_log_may_hold() {
+    let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for (at, protocol) in (0..).zip(hustings_protocols::NAMES) {
+        for (name, entries) in entries() {
+            let pieces = of_pieces(entries.iter().map(|entry| EntryShape::from(entry).encode_to_vec()));
+            files.insert(format!("entries/{protocol}-{name}"), [vec![at], pieces].concat());
+        }
+    }
+    let user = UserPassword { name: "root".into(), hash: "h".into(), no_password: false };
+    let both = UserRole { user: "root".into(), role: "root".into() };
+    let permission = Permission { kind: 2, key: "a".into(), range_end: "c".into() };
+    let changes = [
+        AccountsChange::UserAdd(user),
+        AccountsChange::RoleAdd(Named { name: "root".into() }),
+        AccountsChange::RoleGrant(RolePermission { role: "root".into(), permission: Some(permission) }),
+        AccountsChange::UserGrantRole(both),
+        AccountsChange::Enable(AuthEnable { token_key: "secret".into() }),
+    ];
+    let accounts = changes.map(|change| Command::Accounts(Accounts { change: Some(change) }));
+    let put = Command::Put(Put { key: "b".into(), value: "v".into(), ..Put::default() });
+    let callers = [None, Some(Caller::member()), Some(Caller { user: "root".into(), proven_at: 5, is_member: false })];
+    let puts = callers.iter().map(|caller| put.to_payload_by(caller.as_ref()).to_vec());
+    files.insert("commands/Accounts".into(), of_pieces(accounts.iter().map(|it| it.to_payload().to_vec()).chain(puts)));
+
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    for (name, bytes) in files {
+        let path = folder.join(&name);
+        if std::env::var("HUSTINGS_CORPUS").is_ok_and(|word| word == "write") {
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("it is made");
+            std::fs::write(&path, &bytes).expect("it is written");
+        }
+        let held = std::fs::read(&path).unwrap_or_default();
+        assert_eq!(held, bytes, "{name}: `HUSTINGS_CORPUS=write cargo test -p hustings --test corpus` writes it");
+    }
+}
+
+/// Goal: the target does apply what it is given. Method: entries of clients under each protocol, all of which are committed by a member alone.
+#[test]
+fn a_single_member_applies_what_its_log_holds() {
+    for name in hustings_protocols::NAMES {
+        let written = entries().remove("writes").expect("it is there");
+        let count = written.len() as u64;
+        let status = visit(&Subject::named(name), targets::Living(written)).expect("the list has this name");
+        assert_eq!(status.role, Role::Leader, "{name}");
+        assert!(status.commit >= count, "{name}: {} of {count} are committed", status.commit);
+    }
 }
