@@ -228,7 +228,7 @@ impl Worker {
 }
 
 /// Whether an error says that nothing was done and nothing will be.
-fn is_definite(status: &Status) -> bool {
+pub(crate) fn is_definite(status: &Status) -> bool {
     matches!(EtcdError::of(status), Some(EtcdError::NoLeader | EtcdError::TooManyRequests | EtcdError::NoSpace))
 }
 

@@ -13,7 +13,8 @@
 //!
 //! - [`script`]: what is done when, as lines of text; [`plan`]: such a script from a seed;
 //! - [`proxy`]: what stands between peers; [`disks`]: what stands under them; [`rig`]: both, with the processes;
-//! - [`clients`]: load and history; [`onlookers`]: watchers and leases; [`verdict`]: what must hold; [`run()`]: all of it.
+//! - [`clients`]: load and history; [`onlookers`]: watchers and leases; [`rivals`] for a lock and an
+//!   election, and [`tenures`], what they believed; [`verdict`]: what must hold; [`run()`]: all of it.
 //!
 //! It does not break machines, and it does not touch clocks: those are the world's.
 
@@ -28,6 +29,8 @@ pub mod rig;
 
 pub mod clients;
 pub mod onlookers;
+pub mod rivals;
+pub mod tenures;
 pub mod verdict;
 
 mod run;

@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 
 /// Holders of leases, and how long their leases live.
 const HOLDERS: usize = 4;
-const TTL: Duration = Duration::from_secs(3);
+pub(crate) const TTL: Duration = Duration::from_secs(3);
 /// A holder renews so often.
-const RENEW_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const RENEW_EVERY: Duration = Duration::from_millis(500);
 /// Time that an onlooker waits for an answer or a connection before it goes to the next member.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time that watchers may take to see the last revision, once everything is whole.
 const CATCH_UP: Duration = Duration::from_secs(20);
 
@@ -71,10 +71,15 @@ impl Onlookers {
     /// They begin, each at a member of its own, with the first change after a revision.
     pub fn start(endpoints: &[String], after: i64) -> Onlookers {
         let (through, has_stopped) = (Arc::new(AtomicI64::new(i64::MAX)), Arc::new(AtomicBool::new(false)));
-        let from = |first: usize| Endpoints { endpoints: endpoints.to_vec(), position: first % endpoints.len() };
+        let from = |first: usize| Endpoints::at(endpoints, first);
         let watchers = (0..endpoints.len()).map(|at| tokio::spawn(watch(from(at), after, through.clone()))).collect();
         let holders = (0..HOLDERS).map(|at| tokio::spawn(hold(from(at), has_stopped.clone()))).collect();
         Onlookers { through, has_stopped, watchers, holders }
+    }
+
+    /// The holders renew no more; watchers go on.
+    pub fn let_leases_end(&self) {
+        self.has_stopped.store(true, Ordering::Relaxed);
     }
 
     /// Everything is whole and `last` is the last revision: what they saw is compared with `events`, what a member tells. Nobody
@@ -89,7 +94,7 @@ impl Onlookers {
         compacted: i64,
         events: &Events,
     ) -> Result<(Watched, Vec<Violation>)> {
-        self.has_stopped.store(true, Ordering::Relaxed);
+        self.let_leases_end();
         self.through.store(last, Ordering::Relaxed);
         let (mut watched, mut violations) = (Watched::default(), Vec::new());
         for (number, watcher) in (1..).zip(self.watchers) {
@@ -137,14 +142,20 @@ impl Onlookers {
 }
 
 /// The members, and whose turn it is.
-struct Endpoints {
+#[derive(Clone)]
+pub(crate) struct Endpoints {
     endpoints: Vec<String>,
     position: usize,
 }
 
 impl Endpoints {
+    /// All members, the one behind this position first.
+    pub(crate) fn at(endpoints: &[String], position: usize) -> Endpoints {
+        Endpoints { endpoints: endpoints.to_vec(), position: position % endpoints.len() }
+    }
+
     /// Connects to the next one; `None` when it does not answer in time.
-    async fn next(&mut self) -> Option<Client> {
+    pub(crate) async fn next(&mut self) -> Option<Client> {
         self.position = (self.position + 1) % self.endpoints.len();
         let endpoint = self.endpoints[self.position].clone();
         tokio::time::timeout(ANSWER_TIMEOUT, Client::connect(&[endpoint])).await.ok()?.ok()
@@ -229,13 +240,13 @@ async fn hold(mut endpoints: Endpoints, has_stopped: Arc<AtomicBool>) -> Held {
     held
 }
 
-async fn grant(client: &Client) -> Result<i64> {
+pub(crate) async fn grant(client: &Client) -> Result<i64> {
     let request = LeaseGrantRequest { ttl: i64::try_from(TTL.as_secs())?, id: 0 };
     Ok(client.lease().lease_grant(request).await?.into_inner().id)
 }
 
 /// Whether the lease lives.
-async fn renew(client: &Client, id: i64) -> Result<bool> {
+pub(crate) async fn renew(client: &Client, id: i64) -> Result<bool> {
     let request = tokio_stream::once(LeaseKeepAliveRequest { id });
     let mut answers = client.lease().lease_keep_alive(request).await?.into_inner();
     let answer = answers.message().await?.context("no answer")?;

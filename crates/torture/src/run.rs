@@ -3,6 +3,7 @@
 use crate::clients::{History, Load};
 use crate::onlookers::Onlookers;
 use crate::rig::Rig;
+use crate::rivals::{self, Rivals};
 use crate::script::Script;
 use crate::verdict::{self, Events, Report};
 use anyhow::{Context, Result};
@@ -106,6 +107,7 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
     let begun = Instant::now();
     let load = Load::start(torture.seed, torture.clients, torture.keys, &rig.cluster.endpoints(), begun);
     let onlookers = Onlookers::start(&rig.cluster.endpoints(), rig.history.told);
+    let rivals = Rivals::start(torture.seed, &rig.cluster.endpoints(), begun);
     for step in &torture.script.steps {
         tokio::time::sleep(step.at.saturating_sub(begun.elapsed())).await;
         let text = step.act.to_string();
@@ -128,8 +130,11 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
     report.took.0 = begun.elapsed();
     report.unavailable = verdict::gaps(&history, end);
     report.operations = (history.done, history.refused, history.unknown);
+    onlookers.let_leases_end();
+    // Before the last write: what the rivals leave behind changes the store until their leases have ended.
+    let rivals = rivals.end(&Client::connect(&rig.cluster.endpoints()).await?).await?;
     let judging = Instant::now();
-    judge(torture, rig, &history, onlookers, &mut report).await?;
+    judge(torture, rig, &history, (onlookers, rivals), &mut report).await?;
     report.took.1 = judging.elapsed();
     Ok(report)
 }
@@ -165,7 +170,7 @@ async fn judge(
     torture: &Torture,
     rig: &mut Rig,
     history: &History,
-    onlookers: Onlookers,
+    (onlookers, rivals): (Onlookers, rivals::End),
     report: &mut Report,
 ) -> Result<()> {
     let client = Client::connect(&rig.cluster.endpoints()).await?;
@@ -182,6 +187,9 @@ async fn judge(
     report.revisions = first.1.len();
     let (watched, violations) = onlookers.end(&client, last, rig.history.compacted, &first.1).await?;
     report.watched = watched;
+    report.violations.extend(violations);
+    let (rivalry, violations) = rivals.judge(&first.1);
+    report.rivalry = rivalry;
     report.violations.extend(violations);
     report.violations.extend(verdict::compare(&history.changes, &first.1));
     for (name, events) in others {
@@ -212,7 +220,8 @@ async fn judge(
     report.leader_changes = terms.len().saturating_sub(1);
     rig.note_ends()?;
     report.expected_ends = rig.expected_ends;
-    replay(&torture.binary, &rig.cluster.nodes, report)?;
+    // Where members were upgraded, older builds may know nothing of recordings.
+    replay(torture.newer.as_ref().unwrap_or(&torture.binary), &rig.cluster.nodes, report)?;
     let ends = rig.unexpected_ends.iter().map(|end| Violation::of("nobody ends by itself", end.clone()));
     report.violations.extend(ends);
     let passed = &rig.proxies.passed;
@@ -227,6 +236,10 @@ async fn judge(
         (report.injected.is_empty(), "no fault was injected"),
         (history.done == 0, "no operation was served"),
         (watched.renewals == 0, "no lease was renewed"),
+        (rivalry.tenures.0 == 0, "nobody held the lock"),
+        (rivalry.tenures.1 == 0, "nobody won the election"),
+        (rivalry.writes == 0, "no holder wrote anything"),
+        (rivalry.repeated == 0, "no call was given up and repeated elsewhere"),
         (report.leader_changes == 0, "no leader ever changed"),
     ];
     let empty = zeroes.iter().filter(|(is_zero, _)| *is_zero);

@@ -6,12 +6,14 @@
 //! | no acknowledged change lost, no revision given twice | every change of every revision, read through a watch from revision 1 |
 //! | nothing done twice, nothing done that was refused, nothing from nowhere | the same: values are unique |
 //! | watchers see every revision once; leases live as long as promised, and end | [`crate::onlookers`], while all this goes on |
+//! | one holder at a time, tokens never go backwards, what is given stands, and is had again | [`crate::rivals`] and [`crate::tenures`] |
 //! | members equal | the watches of all members, and their `HashKV` |
 //! | one leader per term | the members' own logs |
 //! | nobody ended by itself | the processes |
 
 use crate::clients::{Change, History, Outcome, key_name};
 use crate::onlookers::Watched;
+use crate::rivals::Rivalry;
 use anyhow::{Context, Result};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
@@ -60,6 +62,8 @@ pub struct Report {
     pub unavailable: (Duration, Duration, Duration),
     /// Results of the watchers and holders of leases.
     pub watched: Watched,
+    /// Results of the rivals for a lock and an election.
+    pub rivalry: Rivalry,
     /// Time from the moment when everything was whole until every member served.
     pub recovered_in: Duration,
     /// Processes that ended because their disks failed them.
@@ -89,6 +93,12 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "onlookers     {streams} streams of changes ({compactions} compacted before), {renewals} renewals of {leases} leases"
+        )?;
+        let Rivalry { calls, repeated, tenures: (locks, elections), writes, had_again_in } = self.rivalry;
+        writeln!(
+            f,
+            "rivals        {calls} calls, {repeated} given up and repeated elsewhere; {locks} locks and {elections} elections \
+             held, {writes} writes under them; both had again after {had_again_in:.2?}"
         )?;
         writeln!(f, "leaders       {} changes", self.leader_changes)?;
         writeln!(
