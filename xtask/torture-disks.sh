@@ -3,6 +3,7 @@
 # a member on a disk without a byte left; then freezes the disk of a leader, which says so.
 # Needs root, loop devices, ext4, strace and perl; what is missing is installed, and what cannot be is a failure.
 # Builds `hustings` and `torture` unless TORTURE_BINARIES names the directory that holds both.
+# TORTURE_PROTOCOLS names other protocols than those whose turn it is today: TORTURE_PROTOCOLS="zab paxos" xtask/torture-disks.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -57,8 +58,14 @@ torture() {
   return "$code"
 }
 
-for run in "raft ${TORTURE_SEED:-1}" "gmt2000 ${TORTURE_SEED:-2}"; do
-  read -r protocol seed <<< "$run"
+# Two protocols a day, by the day of the year: within five days each of the five has had two turns.
+declare -A seeds=([raft]=1 [gmt2000]=2 [paxos]=3 [zab]=12 [blazingmq]=5)
+order=(raft gmt2000 paxos zab blazingmq)
+day=$((10#$(date -u +%j)))
+read -ra protocols <<< "${TORTURE_PROTOCOLS:-${order[day * 2 % 5]} ${order[(day * 2 + 1) % 5]}}"
+echo "== day $day of the year: the disks break under ${protocols[*]}"
+for protocol in "${protocols[@]}"; do
+  seed="${TORTURE_SEED:-${seeds[$protocol]}}"
   torture --protocol "$protocol" --seed "$seed" --seconds "${TORTURE_SECONDS:-14}" \
     --faults disk-freeze,disk-full,power-cut,syscall
 done
