@@ -124,7 +124,8 @@ impl Node {
     /// When the node does not run.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP);
-        self.wait_for_threads("stand still", |state| state == 'T')
+        // A stopped thread of a process that strace slows down is 't'.
+        self.wait_for_threads("stand still", |state| matches!(state, 'T' | 't'))
     }
 
     /// SIGCONT, and every thread of the process may run again when this returns.
