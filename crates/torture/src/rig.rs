@@ -421,11 +421,15 @@ impl Rig {
             disk.restore_power()?;
         }
         self.is_excused[position] = false;
-        match self.replacing.contains(&position) {
-            // It has lost its data, and starts when it is a member again.
-            true => Ok(()),
-            false => self.start_process(position),
+        if self.replacing.contains(&position) {
+            // One that has lost its data starts when it is a member again.
+            if !self.cluster.nodes[position].data_dir.exists() {
+                return Ok(());
+            }
+            // The others may need its vote to remove it; and one that is removed already ends when it hears of that.
+            self.is_excused[position] = true;
         }
+        self.start_process(position)
     }
 
     /// Starts a process: a founder, or one that joins.
