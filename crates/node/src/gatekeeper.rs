@@ -204,11 +204,15 @@ impl Gatekeeper {
             )));
         }
         if *to != self.me {
-            return Some(Refusal::because(format!(
-                "this is {} and not {}: check the peer addresses",
-                self.own_name(),
-                self.name_of(*to)
-            )));
+            let (own, wanted) = (self.own_name(), self.name_of(*to));
+            return Some(Refusal::because(match own == wanted {
+                // It took the place of a member of that name, and the one that calls has not heard of that.
+                true => format!(
+                    "this is {own} with the id {:x}, and {who} looks for the {wanted} with the id {:x}: it hears from the leader which of them is a member",
+                    self.me.0, to.0
+                ),
+                false => format!("this is {own} and not {wanted}: check the peer addresses"),
+            }));
         }
         if *from == self.me {
             return Some(Refusal::because(format!("two nodes run as {who}: stop one of them")));

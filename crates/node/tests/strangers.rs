@@ -45,6 +45,9 @@ async fn a_stranger_with_an_id_of_its_own_gets_no_link() {
         }
     }
     is_refused(troupe.addresses[&leader], hello("raft", leader.0, leader), "two nodes run as").await;
+    let elsewhere = troupe.addresses.keys().copied().find(|id| *id != leader).expect("there are three");
+    let wrong_port = hello("raft", elsewhere.0, elsewhere);
+    is_refused(troupe.addresses[&leader], wrong_port, "check the peer addresses").await;
     assert_eq!(propose(troupe.handle(leader), "x").await, 1);
     assert_eq!(troupe.handle(leader).status().term, term, "no term moved");
 }

@@ -14,7 +14,7 @@
 //! Convicted here, on the spot: a lock that is gone while its holder did not give it up and its lease surely lives; a lease that
 //! is gone before its time. The rest is compared at the end ([`crate::tenures`]).
 
-use crate::clients::{Fate, is_definite};
+use crate::clients::{Outcome, is_definite};
 use crate::onlookers::{ANSWER_TIMEOUT, Endpoints, RENEW_EVERY, TTL, grant, renew};
 use crate::tenures::{self, Queue, Tenure, Write};
 use crate::verdict::Events;
@@ -181,7 +181,7 @@ impl End {
             calls,
             repeated,
             tenures: (of(Queue::Lock), of(Queue::Election)),
-            writes: writes.iter().filter(|write| matches!(write.fate, Fate::Done(_))).count(),
+            writes: writes.iter().filter(|write| matches!(write.outcome, Outcome::Done(_))).count(),
             had_again_in: self.had_again_in,
         };
         (rivalry, violations)
@@ -442,17 +442,17 @@ impl Rival {
             success: vec![RequestOp { request: Some(Request::RequestPut(put)) }],
             failure: Vec::new(),
         };
-        let (fate, guard) = match timeout(ANSWER_TIMEOUT, client.kv().txn(txn)).await {
+        let (outcome, guard) = match timeout(ANSWER_TIMEOUT, client.kv().txn(txn)).await {
             Ok(Ok(answer)) => match answer.into_inner() {
                 TxnResponse { succeeded: true, header, .. } => {
-                    (Fate::Done(header.unwrap_or_default().revision), Guard::Stands)
+                    (Outcome::Done(header.unwrap_or_default().revision), Guard::Stands)
                 }
-                _ => (Fate::Refused, Guard::Gone),
+                _ => (Outcome::Refused, Guard::Gone),
             },
-            Ok(Err(status)) if is_definite(&status) => (Fate::Refused, Guard::Unknown),
-            _ => (Fate::Unknown, Guard::Unknown),
+            Ok(Err(status)) if is_definite(&status) => (Outcome::Refused, Guard::Unknown),
+            _ => (Outcome::Unknown, Guard::Unknown),
         };
-        self.record.writes.push(Write { queue, rival: self.number, token: leader.rev, value, fate });
+        self.record.writes.push(Write { queue, rival: self.number, token: leader.rev, value, outcome });
         guard
     }
 }

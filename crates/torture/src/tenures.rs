@@ -14,7 +14,7 @@
 //!
 //! [`crate::rivals`] convicts on the spot what needs no comparison: a lock that is gone, or a lease that is, before its time.
 
-use crate::clients::Fate;
+use crate::clients::Outcome;
 use crate::verdict::Events;
 use hustings_properties::Violation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,7 +81,7 @@ pub struct Write {
     /// Value that was to be written: no other write has it.
     pub value: u64,
     /// The end of the write.
-    pub fate: Fate,
+    pub outcome: Outcome,
 }
 
 /// Judges what rivals believed and wrote by what a member tells of all revisions.
@@ -89,7 +89,7 @@ pub fn judge(tenures: &[Tenure], writes: &[Write], events: &Events) -> Vec<Viola
     let written: BTreeMap<u64, &Write> = writes.iter().map(|write| (write.value, write)).collect();
     let mut violations = by_revision(&written, events);
     violations.extend(acknowledged(writes, events));
-    let done = writes.iter().filter(|write| matches!(write.fate, Fate::Done(_)));
+    let done = writes.iter().filter(|write| matches!(write.outcome, Outcome::Done(_)));
     let confirmed: BTreeSet<(Queue, i64)> = done.map(|write| (write.queue, write.token)).collect();
     for queue in Queue::ALL {
         let of_it = tenures.iter().filter(|tenure| tenure.queue == queue);
@@ -131,7 +131,7 @@ fn one_token_each<'a>(tenures: impl Iterator<Item = &'a Tenure>) -> Vec<Violatio
 fn acknowledged(writes: &[Write], events: &Events) -> Vec<Violation> {
     let mut violations = Vec::new();
     for write in writes {
-        let Fate::Done(revision) = write.fate else { continue };
+        let Outcome::Done(revision) = write.outcome else { continue };
         let found = events.get(&revision);
         if !found.is_some_and(|(key, value)| key == write.queue.guarded() && *value == Some(write.value)) {
             let what = format!("{write:?} was acknowledged, and at its revision there is {found:?}");
@@ -162,7 +162,7 @@ fn by_revision(written: &BTreeMap<u64, &Write>, events: &Events) -> Vec<Violatio
                         let what = format!("{write:?} again at revision {revision}");
                         violations.push(Violation::of("nothing is done twice", what));
                     }
-                    if write.fate == Fate::Refused {
+                    if write.outcome == Outcome::Refused {
                         let what = format!("{write:?} stands at revision {revision}");
                         violations.push(Violation::of("what was refused is not done", what));
                     }
@@ -195,8 +195,8 @@ mod tests {
         Tenure { queue: QUEUE, rival, token, began, ended }
     }
 
-    fn write(rival: u64, token: i64, value: u64, fate: Fate) -> Write {
-        Write { queue: QUEUE, rival, token, value, fate }
+    fn write(rival: u64, token: i64, value: u64, outcome: Outcome) -> Write {
+        Write { queue: QUEUE, rival, token, value, outcome }
     }
 
     /// A history in which candidates' keys come (`Some(0)`) and go (`None`), and values are written behind the lock.
@@ -217,9 +217,10 @@ mod tests {
     #[test]
     fn one_after_the_other_is_as_it_should_be() {
         let told = [(2, "a", Some(0)), (3, "b", Some(0)), (4, "", Some(1)), (5, "a", None), (6, "", Some(2))];
-        let writes = [write(1, 2, 1, Fate::Done(4)), write(1, 2, 9, Fate::Unknown), write(2, 3, 2, Fate::Done(6))];
+        let writes =
+            [write(1, 2, 1, Outcome::Done(4)), write(1, 2, 9, Outcome::Unknown), write(2, 3, 2, Outcome::Done(6))];
         assert!(convicted(&[tenure(1, 2, 10, 50), tenure(2, 3, 50, 90)], &writes, &told).is_empty());
-        let unknown = [write(1, 2, 1, Fate::Unknown), write(2, 3, 2, Fate::Unknown)];
+        let unknown = [write(1, 2, 1, Outcome::Unknown), write(2, 3, 2, Outcome::Unknown)];
         assert!(convicted(&[], &unknown, &told).is_empty(), "what is unknown may be there");
     }
 
@@ -227,12 +228,12 @@ mod tests {
     #[test]
     fn two_who_believe_at_once_are_seen_although_their_writes_keep_order() {
         let told = [(2, "a", Some(0)), (3, "b", Some(0)), (4, "", Some(1)), (5, "a", None), (6, "", Some(2))];
-        let writes = [write(1, 2, 1, Fate::Done(4)), write(2, 3, 2, Fate::Done(6))];
+        let writes = [write(1, 2, 1, Outcome::Done(4)), write(2, 3, 2, Outcome::Done(6))];
         let tenures = [tenure(1, 2, 10, 50), tenure(2, 3, 40, 90)];
         assert_eq!(convicted(&tenures, &writes, &told), ["one holder at a time"]);
         assert!(convicted(&tenures, &writes[..1], &told[..4]).is_empty(), "nothing confirms the second");
         let inside = [tenure(1, 2, 10, 99), tenure(2, 3, 20, 30), tenure(3, 7, 40, 60)];
-        let third = [writes[0], writes[1], write(3, 7, 3, Fate::Done(9))];
+        let third = [writes[0], writes[1], write(3, 7, 3, Outcome::Done(9))];
         let told = [&told[..], &[(7, "c", Some(0)), (8, "b", None), (9, "", Some(3))]].concat();
         assert_eq!(convicted(&inside, &third, &told), ["one holder at a time"; 2], "the longest belief counts on");
     }
@@ -240,7 +241,7 @@ mod tests {
     #[test]
     fn a_write_behind_one_with_a_newer_token_is_seen() {
         let told = [(2, "a", Some(0)), (3, "b", Some(0)), (4, "", Some(2)), (5, "", Some(1))];
-        let writes = [write(1, 2, 1, Fate::Done(5)), write(2, 3, 2, Fate::Done(4))];
+        let writes = [write(1, 2, 1, Outcome::Done(5)), write(2, 3, 2, Outcome::Done(4))];
         let both = ["a holder is the first in its queue", "tokens never go backwards"];
         assert_eq!(convicted(&[], &writes, &told), both);
     }
@@ -256,11 +257,11 @@ mod tests {
     #[test]
     fn what_holders_were_told_of_their_writes_is_compared_with_what_happened() {
         let told = [(2, "a", Some(0)), (3, "", Some(1))];
-        assert_eq!(convicted(&[], &[write(1, 2, 1, Fate::Refused)], &told), ["what was refused is not done"]);
+        assert_eq!(convicted(&[], &[write(1, 2, 1, Outcome::Refused)], &told), ["what was refused is not done"]);
         assert_eq!(convicted(&[], &[], &told), ["nothing comes from nowhere"]);
-        let lost = [write(1, 2, 1, Fate::Done(3)), write(1, 2, 5, Fate::Done(4))];
+        let lost = [write(1, 2, 1, Outcome::Done(3)), write(1, 2, 5, Outcome::Done(4))];
         assert_eq!(convicted(&[], &lost, &told), ["no acknowledged change is lost"]);
         let twice = [&told[..], &[(4, "", Some(1))]].concat();
-        assert_eq!(convicted(&[], &[write(1, 2, 1, Fate::Done(3))], &twice), ["nothing is done twice"]);
+        assert_eq!(convicted(&[], &[write(1, 2, 1, Outcome::Done(3))], &twice), ["nothing is done twice"]);
     }
 }
