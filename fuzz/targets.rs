@@ -73,9 +73,13 @@ pub fn commands(bytes: &[u8]) {
 pub fn entries(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     let name = hustings_protocols::NAMES[usize::from(*first) % hustings_protocols::NAMES.len()];
-    let shapes = pieces(rest).filter_map(|piece| <EntryShape as prost::Message>::decode(piece).ok());
-    let entries: Vec<Entry> = shapes.filter_map(|shape| Entry::try_from(shape).ok()).collect();
-    visit(&Subject::named(name), Living(entries)).expect("the list has this name");
+    visit(&Subject::named(name), Living(entries_of(rest))).expect("the list has this name");
+}
+
+/// The entries of a file; what is none is left out.
+pub fn entries_of(bytes: &[u8]) -> Vec<Entry> {
+    let shapes = pieces(bytes).filter_map(|piece| <EntryShape as prost::Message>::decode(piece).ok());
+    shapes.filter_map(|shape| Entry::try_from(shape).ok()).collect()
 }
 
 /// Entries of a log of a single member.

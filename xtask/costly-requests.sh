@@ -7,7 +7,7 @@
 #
 #   xtask/costly-requests.sh [KEYS=1000000] [SECONDS=20] [PROTOCOL=raft]
 #
-# BINARY is the program (target/release/hustings), DIRECTORY where the data goes (a new one under /var/tmp, removed at the end),
+# BINARY is the program (target/release/hustings), DIRECTORY where a new folder for the data is made and removed at the end (/var/tmp),
 # MEMORY_LIMIT the budget of each member for what clients make it hold, in bytes (256 MiB); ONLY names kinds to try in place of all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ keys=${1:-1000000}
 seconds=${2:-20}
 protocol=${3:-raft}
 binary=${BINARY:-target/release/hustings}
-directory=${DIRECTORY:-$(mktemp -d /var/tmp/hustings-costly-XXXXXX)}
+directory=$(mktemp -d "${DIRECTORY:-/var/tmp}/hustings-costly-XXXXXX")
 limit=${MEMORY_LIMIT:-$((256 << 20))}
 port=22379
 members=()
@@ -48,19 +48,22 @@ during() { # what, command...
     counted "$n" >"$directory/before-$n"
     # The high-water mark of its memory begins anew.
     echo 5 >"/proc/${members[$n]}/clear_refs"
-    field VmRSS "$n" >"$directory/resident-$n"
+    echo "${members[$n]} $(field VmRSS "$n")" >"$directory/process-$n"
   done
   echo "== $what"
   "$@"
   for n in 1 2 3; do
     counted "$n" >"$directory/after-$n"
-    python3 - "$directory" "$n" "$(field VmHWM "$n")" <<'PYTHON'
+    python3 - "$directory" "$n" "${members[$n]}" "$(field VmHWM "$n")" <<'PYTHON'
 import sys
-directory, n, peak = sys.argv[1], sys.argv[2], int(sys.argv[3])
+directory, n, process, peak = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+old, resident = open(f"{directory}/process-{n}").read().split()
 read = lambda when: dict(line.rsplit(" ", 1) for line in open(f"{directory}/{when}-{n}"))
 before, after = read("before"), read("after")
 # A member that was started anew counts from nothing.
-since = lambda name: float(after.get(name, 0)) - min(float(before.get(name, 0)), float(after.get(name, 0)))
+since = lambda name: float(after.get(name, 0)) - (float(before.get(name, 0)) if process == old else 0)
+memory = f"memory grew by {(peak - int(resident)) / 1024:.0f} MiB at most" if process == old else (
+    f"a new process, {peak / 1024:.0f} MiB at most")
 turns, below, longest = [], 0, "none"
 for name in after:
     if name.startswith("hustings_loop"):
@@ -73,7 +76,7 @@ long = sum(count for bound, count in turns if bound == "+Inf" or float(bound) > 
 print(f"  n{n}: {below:.0f} turns, the longest {longest}; {long:.0f} above 50 ms; "
       f"{since('etcd_server_heartbeat_send_failures_total'):.0f} heartbeats late, "
       f"{since('etcd_server_leader_changes_seen_total'):.0f} changes of leader; "
-      f"memory grew by {(peak - int(open(f'{directory}/resident-{n}').read())) / 1024:.0f} MiB at most")
+      f"{memory}")
 PYTHON
   done
 }

@@ -128,13 +128,13 @@ fn changes_are_many_and_the_same_each_time() {
 }
 
 /// Entries that a log may hold, beside commands: what origins, members and the host itself say.
-fn entries() -> BTreeMap<&'static str, Vec<Entry>> {
+fn entries_of_a_log() -> BTreeMap<&'static str, Vec<Entry>> {
     let entry = |kind, sequence, micros, payload: &[u8]| Entry {
         kind,
         origin: Origin { node: NodeId(1), incarnation: 1, sequence },
         stamp: Stamp { term: Term(1), micros },
         payload: Bytes::copy_from_slice(payload),
-        ..Entry::blank(Lsn::ZERO)
+        ..Entry::blank(Lsn::new(1, 1))
     };
     let put = Command::Put(Put { key: "k".into(), value: "v".into(), ..Put::default() }).to_payload();
     let joins = |change: Change| MembershipChange::of([change]).to_bytes();
@@ -163,7 +163,7 @@ fn entries() -> BTreeMap<&'static str, Vec<Entry>> {
         (
             "version",
             vec![
-                Entry { payload: Bytes::copy_from_slice(raise), ..Entry::blank(Lsn::ZERO) },
+                Entry { payload: Bytes::copy_from_slice(raise), ..Entry::blank(Lsn::new(1, 1)) },
                 entry(EntryKind::Command, 1, 1_000_000, &put),
             ],
         ),
@@ -183,9 +183,11 @@ fn of_pieces(pieces: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
 fn the_corpus_has_what_a_log_may_hold() {
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for (at, protocol) in (0..).zip(hustings_protocols::NAMES) {
-        for (name, entries) in entries() {
+        for (name, entries) in entries_of_a_log() {
             let pieces = of_pieces(entries.iter().map(|entry| EntryShape::from(entry).encode_to_vec()));
-            files.insert(format!("entries/{protocol}-{name}"), [vec![at], pieces].concat());
+            let file = [vec![at], pieces].concat();
+            assert_eq!(targets::entries_of(&file[1..]), entries, "the target reads all of {protocol}-{name}");
+            files.insert(format!("entries/{protocol}-{name}"), file);
         }
     }
     let user = UserPassword { name: "root".into(), hash: "h".into(), no_password: false };
@@ -220,7 +222,7 @@ fn the_corpus_has_what_a_log_may_hold() {
 #[test]
 fn a_single_member_applies_what_its_log_holds() {
     for name in hustings_protocols::NAMES {
-        let written = entries().remove("writes").expect("it is there");
+        let written = entries_of_a_log().remove("writes").expect("it is there");
         let count = written.len() as u64;
         let status = visit(&Subject::named(name), targets::Living(written)).expect("the list has this name");
         assert_eq!(status.role, Role::Leader, "{name}");

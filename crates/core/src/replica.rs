@@ -35,8 +35,8 @@ pub mod witness;
 use crate::laboratory::Defect;
 use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Protocol, Refusal, Ticket};
 use crate::{
-    Contradiction, Entry, EntryKind, Lsn, Membership, MembershipChange, MembershipError, NodeId, Origin, Record, Role,
-    Stamp, StateMachine, Status, Timing, Transition, Wire as _,
+    Contradiction, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status,
+    Timing, Transition,
 };
 use applied_requests::AppliedRequests;
 use backlog::Backlog;
@@ -80,7 +80,7 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     backlog: Backlog,
     applied: Lsn,
     membership: Arc<Membership>,
-    /// Index of the entry that brought this membership into force; 0 at birth.
+    /// Index of the entry that brought this membership into force, until that is applied; then, and at birth, 0.
     reconfigured_at: u64,
     role: Role,
     leader: Option<NodeId>,
@@ -395,6 +395,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
         }
         let mine = origin.node == self.me && origin.incarnation == self.incarnation;
+        let has_reconfigured = std::mem::take(&mut self.reconfigured_at) == lsn.index;
         if kind == EntryKind::Command {
             self.proposals.on_forward_applied(&origin);
         }
@@ -423,7 +424,12 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
             EntryKind::Membership => {
                 if mine && self.proposals.take(origin.sequence) {
-                    out.push(self.outcome_of_change(origin.sequence, lsn, payload));
+                    let (request, membership) = (origin.sequence, self.membership.clone());
+                    // One that could not be made any more changed nothing; a second copy of it may yet be made.
+                    out.push(match has_reconfigured {
+                        true => Action::Reconfigured { request, membership },
+                        false => Action::Unknown { request },
+                    });
                 }
             }
             EntryKind::Blank if origin == Origin::NOBODY => {
@@ -432,22 +438,6 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
             EntryKind::Blank => self.applied_requests.on_blank(origin, &payload),
             EntryKind::Protocol => {}
-        }
-    }
-
-    /// The outcome of a change of membership that this node's client proposed, once its entry is applied: what was in force just before
-    /// decides whether it was made, and one that could not be made any more changed nothing.
-    fn outcome_of_change(&self, request: RequestId, lsn: Lsn, payload: Bytes) -> Action<P, S> {
-        if self.reconfigured_at == lsn.index {
-            return Action::Reconfigured { request, membership: self.membership.clone() };
-        }
-        let refused = MembershipChange::decode(payload).map(|change| self.membership.after(&change));
-        match refused {
-            Ok(Err(MembershipError { kind, what })) => {
-                Action::Refused { request, refusal: Refusal::Membership(kind, what) }
-            }
-            // The protocol's own rules refused it, or nobody can read it.
-            Ok(Ok(_)) | Err(_) => Action::Unknown { request },
         }
     }
 

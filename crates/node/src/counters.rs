@@ -134,3 +134,21 @@ impl Counters {
         counter.fetch_add(count, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_counts_in_the_bucket_whose_bound_it_does_not_exceed() {
+        let counters = Counters::default();
+        for bound in TURN_BUCKETS_MICROS {
+            counters.on_turn(Duration::from_micros(bound));
+        }
+        counters.on_turn(Duration::from_secs(2));
+        let counts = counters.turns.each_ref().map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts, [1; TURN_BUCKETS_MICROS.len() + 1]);
+        let sum = TURN_BUCKETS_MICROS.iter().sum::<u64>() + 2_000_000;
+        assert_eq!(counters.turn_micros.load(Ordering::Relaxed), sum);
+    }
+}

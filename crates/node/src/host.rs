@@ -202,21 +202,37 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 // Between two slices of what is to be applied the links have a turn: what they read is heard below.
                 tokio::task::yield_now().await;
             }
+            let woken;
             tokio::select! { biased;
-                Some(news) = self.wiring.disk_queue.recv() => self.on_disk(news),
-                Some(arrival) = self.wiring.arrival_queue.recv() => self.on_arrival(arrival),
-                Some(news) = self.wiring.snapshot_queue.recv() => self.on_snapshot(news),
-                call = self.wiring.call_queue.recv() => match call {
-                    Some(call) => self.on_call(call),
-                    None => self.has_ended = true,
-                },
-                reached = self.wiring.clock.reach(wake) => if let Err(error) = reached {
-                    (self.wiring.on_fatal)(&format!("the kernel's timer failed: {error}"));
-                    self.has_ended = true;
-                },
-                () = std::future::ready(()), if is_behind => {}
+                Some(news) = self.wiring.disk_queue.recv() => {
+                    woken = Instant::now();
+                    self.on_disk(news);
+                }
+                Some(arrival) = self.wiring.arrival_queue.recv() => {
+                    woken = Instant::now();
+                    self.on_arrival(arrival);
+                }
+                Some(news) = self.wiring.snapshot_queue.recv() => {
+                    woken = Instant::now();
+                    self.on_snapshot(news);
+                }
+                call = self.wiring.call_queue.recv() => {
+                    woken = Instant::now();
+                    match call {
+                        Some(call) => self.on_call(call),
+                        None => self.has_ended = true,
+                    }
+                }
+                reached = self.wiring.clock.reach(wake) => {
+                    woken = Instant::now();
+                    if let Err(error) = reached {
+                        (self.wiring.on_fatal)(&format!("the kernel's timer failed: {error}"));
+                        self.has_ended = true;
+                    }
+                }
+                () = std::future::ready(()), if is_behind => woken = Instant::now(),
             }
-            let woken = self.mark_lateness(wake);
+            self.mark_lateness(wake, woken);
             self.begin_slice();
             self.take_what_is_there();
             self.fire_due_timers().await;

@@ -53,6 +53,7 @@ fn a_fetch_ends_when_there_is_room<P: Protocol>() {
         if command.to_string() == "disk n3 roomy" {
             let applied = |id| world.replica(NodeId(id)).map_or(0, |replica| replica.applied().index);
             behind = Some(applied(1).max(applied(2)).saturating_sub(applied(3)));
+            assert_eq!(world.counts.installs, 0, "{}: nothing was fetched without room", P::NAME);
         }
     });
     played.unwrap_or_else(|violation| panic!("{}: {violation}\n{:#?}", P::NAME, world.journal.lines));

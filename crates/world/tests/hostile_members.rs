@@ -11,7 +11,7 @@ use hustings_core::replica::{
     Action, ApplyVersion, Birth, Event, Policy, Replica, ReplicaMessage, ReplicaState, ReplicaTimer, Request,
     RequestId, SnapshotContents,
 };
-use hustings_core::{Cluster, Durable, EntryKind, Limits, Lsn, NodeId, Protocol, SnapshotReference, Wire};
+use hustings_core::{Cluster, Durable, EntryKind, Limits, Lsn, NodeId, Protocol, Role, SnapshotReference, Wire};
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::{Command, KvStore, Put};
 use hustings_paxos::Paxos;
@@ -42,11 +42,21 @@ struct Member<P: Protocol> {
 }
 
 impl<P: Protocol> Member<P> {
-    fn new(me: u64) -> Member<P> {
+    /// A member that is the only one, and leads.
+    fn alone() -> Member<P> {
+        let mut member = Member::of(1, 1);
+        while member.replica.role() != Role::Leader {
+            let timer = *member.armed.first().expect("a member alone waits for its election");
+            member.fire(timer);
+        }
+        member
+    }
+
+    fn of(voters: u64, me: u64) -> Member<P> {
         let limits = Limits { trailing_entries: 1, message_bytes_max: 400, ..Limits::default() };
         let mut out = Vec::new();
         let birth = Birth {
-            cluster: Cluster { limits, ..Cluster::of(VOTERS, me) },
+            cluster: Cluster { limits, ..Cluster::of(voters, me) },
             options: P::Options::default(),
             recovered: Durable::default(),
             machine: KvStore::new(),
@@ -110,6 +120,7 @@ impl<P: Protocol> Member<P> {
                         SnapshotContents::<KvStore>::decode(&mut bytes).expect("its digest was right");
                     self.own.push_back(Event::SnapshotLoaded { lsn: reference.lsn, machine: Box::new(machine), state });
                 }
+                Action::Stop { why } => panic!("a word of a peer stops it: {why}"),
                 _ => {}
             }
         }
@@ -188,12 +199,15 @@ fn kind_of<M: std::fmt::Debug>(message: &ReplicaMessage<M>) -> String {
 struct Tried {
     ended: BTreeSet<String>,
     kinds: BTreeMap<String, usize>,
+    /// Number of entries that a member alone applied of what was forwarded to it.
+    applied: u64,
 }
 
 /// Runs a cluster, and tells copies of its members what no honest member would say.
 fn torment<P: Protocol>(seed: u64, tried: &mut Tried) {
     let mut dice = Dice(seed);
-    let mut members: BTreeMap<u64, Member<P>> = (1..=VOTERS).map(|id| (id, Member::new(id))).collect();
+    let mut members: BTreeMap<u64, Member<P>> = (1..=VOTERS).map(|id| (id, Member::of(VOTERS, id))).collect();
+    let alone = Member::<P>::alone();
     let mut under_way: VecDeque<(u64, u64, Said<P>)> = VecDeque::new();
     let mut cut: Option<u64> = None;
     for _ in 0..TURNS {
@@ -210,10 +224,24 @@ fn torment<P: Protocol>(seed: u64, tried: &mut Tried) {
                     for bytes in damaged(&message.to_bytes()).expect("messages are protobuf") {
                         let Ok(said) = Said::<P>::decode(bytes.into()) else { continue };
                         *tried.kinds.entry(kind_of(&said)).or_default() += 1;
-                        let mut copy = member.clone();
-                        let life = AssertUnwindSafe(|| copy.live_with(NodeId(from), said.clone(), message.clone()));
-                        if catch_unwind(life).is_err() {
-                            tried.ended.insert(format!("{:?} heard {said:?} for {message:?}", member.replica.role()));
+                        let (mut copy, mut single) = (member.clone(), alone.clone());
+                        let life = AssertUnwindSafe(|| {
+                            copy.live_with(NodeId(from), said.clone(), message.clone());
+                            // Among three nobody acknowledges what a copy appends. Alone it applies what is forwarded to it.
+                            if let ReplicaMessage::Forward { .. } = said {
+                                let before = single.replica.applied().index;
+                                single.live_with(NodeId(from), said.clone(), message.clone());
+                                single.replica.applied().index - before
+                            } else {
+                                0
+                            }
+                        });
+                        match catch_unwind(life) {
+                            Ok(applied) => tried.applied += applied,
+                            Err(_) => {
+                                let role = member.replica.role();
+                                tried.ended.insert(format!("{role:?} heard {said:?} for {message:?}"));
+                            }
                         }
                     }
                 }
@@ -266,6 +294,7 @@ fn nobody_is_ended<P: Protocol>() {
         let count = tried.kinds.get(kind).copied().unwrap_or_default();
         assert!(count >= 50, "{}: {kind} was changed {count} times", P::NAME);
     }
+    assert!(tried.applied > 1_000, "{}: of what was forwarded {} were applied", P::NAME, tried.applied);
     let told: Vec<&String> = tried.ended.iter().take(12).collect();
     assert!(tried.ended.is_empty(), "{}: {} things ended a member: {told:#?}", P::NAME, tried.ended.len());
 }

@@ -114,15 +114,13 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         });
     }
 
-    /// Notes when the loop runs much later than it had asked to; says since when it runs.
-    pub(super) fn mark_lateness(&mut self, wanted: Instant) -> Instant {
-        let now = Instant::now();
-        let late = now.saturating_duration_since(wanted);
+    /// Notes when the loop ran much later than it had asked to.
+    pub(super) fn mark_lateness(&mut self, wanted: Instant, woken: Instant) {
+        let late = woken.saturating_duration_since(wanted);
         if late >= LATE {
             Counters::add(&self.wiring.counters.heartbeats_late, u64::from(self.replica.role() == Role::Leader));
             self.mark_late(late);
         }
-        now
     }
 
     /// Counts a turn of the loop, and notes one that took long or was interrupted.
