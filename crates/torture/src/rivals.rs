@@ -38,7 +38,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 
-/// Number of rivals.
+/// Number of rivals that stand side by side.
 const RIVALS: u64 = 5;
 /// Time that a rival waits before it asks itself whether to wait on, in milliseconds.
 const WAIT_MS: (u64, u64) = (5, 250);

@@ -29,7 +29,7 @@ pub enum Queue {
 }
 
 impl Queue {
-    /// All queues.
+    /// Both queues, in the order of reports.
     pub const ALL: [Queue; 2] = [Queue::Lock, Queue::Election];
 
     /// Name of the lock or the election, as the servers know it.
