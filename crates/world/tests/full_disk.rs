@@ -44,7 +44,7 @@ fn a_fetch_ends_when_there_is_room<P: Protocol>() {
     let puts: String = (0..40).map(|number| format!("put key{} {number}\n", number % 10)).collect();
     let head = "cluster 3 seed 5 snapshots 8 trailing 2\nload clients 0 watchers 0 rivals 0\nsettle 6s\n";
     let text = format!(
-        "{head}{puts}isolate n3\n{puts}wait 2s\ndisk n3 full 0\nheal\nwait 3s\ndisk n3 roomy\nwait 12s\nexpect same\n"
+        "{head}transfer n1\nwait 2s\n{puts}isolate n3\n{puts}wait 2s\ndisk n3 full 0\nheal\nwait 3s\ndisk n3 roomy\nwait 12s\nexpect same\n"
     );
     let script = Script::parse(&text).expect("a script");
     let mut world: World<P, KvStore> = World::new(script.settings.clone(), P::Options::default()).expect("a beginning");
