@@ -181,7 +181,8 @@ fn a_warden_kills_at_its_moment_on_a_busy_machine() {
         (0..burners).map(|_| Process::start(&mut burner, &place.path().join("busy")).expect("it starts")).collect();
     let mut late: Vec<Duration> = (0..20)
         .map(|_| {
-            let times = Times::of(400_000, 200_000, 0);
+            // Long enough for a shell to heed no SIGTERM before it comes, where it gets a fifth of a processor.
+            let times = Times::of(1_200_000, 100_000, 0);
             let deaf = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"];
             let mut warden = Spoken::start(place.path(), &deaf, times);
             let Tell::Ended { code, at_deadline } = warden.hear() else { panic!("it says how it ended") };
