@@ -34,10 +34,19 @@ pub struct PeerCounters {
 
 impl PeerCounters {
     pub(crate) fn on_round_trip(&self, micros: u64) {
-        let bucket = ROUND_TRIP_BUCKETS_MICROS.partition_point(|bound| *bound < micros);
-        self.round_trips[bucket].fetch_add(1, Ordering::Relaxed);
-        self.round_trip_micros.fetch_add(micros, Ordering::Relaxed);
+        observe(&ROUND_TRIP_BUCKETS_MICROS, &self.round_trips, &self.round_trip_micros, micros);
     }
+}
+
+/// Counts in a histogram: in the first bucket whose bound is not exceeded, or in the last one.
+fn observe(bounds: &[u64], buckets: &[AtomicU64], sum: &AtomicU64, micros: u64) {
+    buckets[bounds.partition_point(|bound| *bound < micros)].fetch_add(1, Ordering::Relaxed);
+    sum.fetch_add(micros, Ordering::Relaxed);
+}
+
+/// The duration in microseconds, the largest number if it has more.
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Upper bounds of the sync histogram's buckets, in microseconds; the last bucket has none.
@@ -116,18 +125,12 @@ impl Counters {
     }
 
     pub(crate) fn on_sync(&self, took: Duration) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let bucket = SYNC_BUCKETS_MICROS.partition_point(|bound| *bound < micros);
-        self.syncs[bucket].fetch_add(1, Ordering::Relaxed);
-        self.sync_micros.fetch_add(micros, Ordering::Relaxed);
+        observe(&SYNC_BUCKETS_MICROS, &self.syncs, &self.sync_micros, micros(took));
     }
 
     /// Counts a turn of the loop.
     pub(crate) fn on_turn(&self, took: Duration) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let bucket = TURN_BUCKETS_MICROS.partition_point(|bound| *bound < micros);
-        self.turns[bucket].fetch_add(1, Ordering::Relaxed);
-        self.turn_micros.fetch_add(micros, Ordering::Relaxed);
+        observe(&TURN_BUCKETS_MICROS, &self.turns, &self.turn_micros, micros(took));
     }
 
     pub(crate) fn add(counter: &AtomicU64, count: u64) {

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::config::{NodeConfig, RecordingConfig, StartError};
-use crate::counters::Counters;
+use crate::counters::{Counters, micros};
 use crate::disk::DiskThread;
 use crate::door::Door;
 use crate::frame::{Build, Hello};
@@ -307,7 +307,7 @@ fn record<P: Protocol>(config: &mut NodeConfig) -> Option<Recorder> {
     let before = config.on_sync.clone();
     config.on_sync = Arc::new(move |took| {
         if took >= SLOW_SYNC {
-            tape.mark(Mark::SlowSync { micros: u64::try_from(took.as_micros()).unwrap_or(u64::MAX) });
+            tape.mark(Mark::SlowSync { micros: micros(took) });
         }
         before(took);
     });

@@ -6,7 +6,7 @@
 //! Source: TRex article, "Leader Failover Timeouts"; the arithmetic is [`Timing::warnings`] and [`Timing::fitting`].
 
 use crate::config::TimingMode;
-use crate::counters::{Counters, SYNC_BUCKETS_MICROS};
+use crate::counters::{Counters, SYNC_BUCKETS_MICROS, micros};
 use hustings_core::{Timing, timing::Misfit};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -82,7 +82,7 @@ impl Pace {
         sorted.sort_unstable();
         let round_trip = Duration::from_micros(sorted[sorted.len() * 99 / 100]);
         counters.round_trip_micros.store(sorted[sorted.len() * 99 / 100], Ordering::Relaxed);
-        counters.flush_micros.store(u64::try_from(flush.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        counters.flush_micros.store(micros(flush), Ordering::Relaxed);
         Some(self.judge(round_trip, flush))
     }
 

@@ -2,7 +2,7 @@
 //! moved. Without a tape its pauses are counted, and nothing else is looked at.
 
 use super::Host;
-use crate::counters::Counters;
+use crate::counters::{Counters, micros};
 use crate::reach::Reach;
 use crate::timers::boot_micros;
 use hustings_core::protocol::{Admin, DiskHealth};
@@ -42,10 +42,6 @@ fn waited_micros() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split_whitespace().nth(1).and_then(|nanos| nanos.parse::<u64>().ok());
     nanos.unwrap_or(0) / 1_000
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl<P: Protocol, S: StateMachine> Host<P, S> {
