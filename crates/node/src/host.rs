@@ -44,6 +44,10 @@ use upkeep::Describing;
 
 /// Inputs taken in one turn before what they led to is sent out.
 const TURN_MAX: usize = 512;
+/// A turn that has stepped for so long takes no further input: heartbeats and timers have the next one.
+const TURN_MICROS_MAX: u64 = 10_000;
+/// Payload bytes of this node's clients' proposals after which a turn takes no further input.
+const TURN_PROPOSED_BYTES_MAX: usize = 8 << 20;
 /// A timer this late means that the process was held up: what peers said meanwhile is heard first.
 const LATE: Duration = Duration::from_millis(20);
 /// Most clients that may wait for the outcome of a proposal, and most that may wait for a read; further ones are refused at once.
@@ -128,6 +132,7 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
     next_request: RequestId,
     /// Proposals and reads of this turn, handed to the replica together.
     proposals: Vec<Request>,
+    proposed_bytes: usize,
     reads: Vec<RequestId>,
     actions: Vec<Action<P, S>>,
     batch: Batch,
@@ -168,6 +173,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             next_proposal: 1,
             next_request: 1,
             proposals: Vec::new(),
+            proposed_bytes: 0,
             reads: Vec::new(),
             actions: Vec::new(),
             batch: Vec::new(),
@@ -250,7 +256,11 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     }
 
     fn take_what_is_there(&mut self) {
+        let until = boot_micros() + TURN_MICROS_MAX;
         for _ in 0..TURN_MAX {
+            if self.boot_micros >= until || self.proposed_bytes >= TURN_PROPOSED_BYTES_MAX {
+                break;
+            }
             if let Ok(news) = self.wiring.disk_queue.try_recv() {
                 self.on_disk(news);
             } else if let Ok(arrival) = self.wiring.arrival_queue.try_recv() {
@@ -266,13 +276,26 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.hand_over_requests();
     }
 
+    /// Takes all that the disk and the peers have said, however long that takes, and nothing of clients.
+    fn hear_disk_and_peers(&mut self) {
+        for _ in 0..TURN_MAX {
+            if let Ok(news) = self.wiring.disk_queue.try_recv() {
+                self.on_disk(news);
+            } else if let Ok(arrival) = self.wiring.arrival_queue.try_recv() {
+                self.on_arrival(arrival);
+            } else {
+                break;
+            }
+        }
+    }
+
     /// A host that wakes late hears what its peers said before it believes its own timers (ADR 29).
     async fn fire_due_timers(&mut self) {
         let now = Instant::now();
         if self.timers.next().is_some_and(|next| now.saturating_duration_since(next) > LATE) {
             for _ in 0..3 {
                 tokio::task::yield_now().await;
-                self.take_what_is_there();
+                self.hear_disk_and_peers();
             }
         }
         while let Some(timer) = self.timers.take_due(Instant::now()) {
@@ -330,7 +353,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             Arrival::Message { peer, session, message } => {
                 if let Some(link) = self.links.get(&peer).filter(|link| link.session == session) {
                     match message {
-                        ReplicaMessage::Ping { sent_micros } => link.outbox.put(&pong::<P>(sent_micros)),
+                        ReplicaMessage::Ping { sent_micros } => link.outbox.put(pong::<P>(sent_micros)),
                         ReplicaMessage::Pong { sent_micros } => {
                             let micros = boot_micros().saturating_sub(sent_micros);
                             link.outbox.on_round_trip(micros);
@@ -433,12 +456,14 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let id = self.next_proposal;
         self.next_proposal += 1;
         self.proposers.insert(id, proposer);
+        self.proposed_bytes += payload.len();
         self.proposals.push(Request { id, kind, payload });
     }
 
     fn hand_over_requests(&mut self) {
         if !self.proposals.is_empty() {
             let proposals = std::mem::take(&mut self.proposals);
+            self.proposed_bytes = 0;
             self.step(Event::Propose(proposals));
         }
         if !self.reads.is_empty() {

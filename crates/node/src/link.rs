@@ -1,11 +1,12 @@
 //! Peer links: one connection per pair, dialled by the smaller id, with bounded buffers both ways.
 //!
 //! ```text
-//!    loop ── Outbox (bytes, bounded) ──► socket ──► reader task ── Arrival ──► loop of the peer
-//!                     └── what would block ──► writer task ──┘
+//!    loop ── Outbox (messages, bounded) ──► socket ──► reader task ── Arrival ──► loop of the peer
+//!              └── what would block, or take long ──► writer task ──┘
 //! ```
 //!
-//! The loop writes to the socket itself at the end of its turn; the writer task takes over when the peer is slow.
+//! The loop writes to the socket itself at the end of its turn; the writer task takes over when the peer is slow, or when there is
+//! more than a turn may write.
 //!
 //! Everything here runs on the loop's own thread, apart from clients, so that no flood of requests reaches an election (ADR 33). The other
 //! end is identified before, at the [`crate::door`]. A link that breaks is announced the moment the kernel says so, and beside each
@@ -241,7 +242,7 @@ impl<M: Wire + 'static> Links<M> {
     /// Finds out whether a link lives: a machine that lost its power answers with a reset when it is back.
     fn probe(&self, peer: NodeId) {
         if let Some(outbox) = self.gatekeeper.borrow().outbox_of(peer) {
-            outbox.put(&ReplicaMessage::<M>::Ping { sent_micros: boot_micros() });
+            outbox.put(ReplicaMessage::<M>::Ping { sent_micros: boot_micros() });
             outbox.flush();
         }
     }

@@ -64,7 +64,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 Action::Send(to, message) => {
                     if let Some(link) = self.links.get(&to) {
                         let bytes_max = self.wiring.links.frame_bytes_max;
-                        within_frames(message, bytes_max, |message| link.outbox.put(&message));
+                        within_frames(message, bytes_max, |message| link.outbox.put(message));
                     }
                 }
                 Action::SetTimer(timer, after) => {

@@ -111,7 +111,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             Some(leader) => {
                 let link = self.links.get(&leader).filter(|link| link.speaks_of_state());
                 if let Some(link) = link {
-                    link.outbox.put(&ReplicaMessage::<P::Message>::Digest { index, digest });
+                    link.outbox.put(ReplicaMessage::<P::Message>::Digest { index, digest });
                 }
             }
             // The next leader asks again.
@@ -169,9 +169,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
 
     fn tell_positions(&self, positions: &[Position], is_meant: impl Fn(NodeId) -> bool) {
         for portion in positions.chunks(POSITIONS_MAX) {
-            let message = ReplicaMessage::<P::Message>::Durable(portion.to_vec());
             for (_, link) in self.links.iter().filter(|(peer, link)| is_meant(**peer) && link.speaks_of_state()) {
-                link.outbox.put(&message);
+                link.outbox.put(ReplicaMessage::<P::Message>::Durable(portion.to_vec()));
             }
         }
     }
@@ -249,7 +248,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     pub(super) fn say_last_words(&mut self) {
         let own = self.wiring.gatekeeper.borrow().hello.position();
         self.tell_positions(&[own], |_| true);
-        self.links.values().for_each(|link| link.outbox.flush());
+        self.links.values().for_each(|link| link.outbox.flush_last());
         self.remember_positions();
     }
 

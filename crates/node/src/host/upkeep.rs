@@ -154,8 +154,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// Asks peers for round trips, and follows what was measured or warns of it.
     fn watch_pace(&mut self) {
         if self.wiring.pace.on_sweep() {
-            let ping: ReplicaMessage<P::Message> = ReplicaMessage::Ping { sent_micros: boot_micros() };
-            self.links.values().for_each(|link| link.outbox.put(&ping));
+            let ping = || ReplicaMessage::<P::Message>::Ping { sent_micros: boot_micros() };
+            self.links.values().for_each(|link| link.outbox.put(ping()));
         }
         let Some(Finding { warnings, timing }) = self.wiring.pace.look(&self.wiring.counters) else { return };
         for warning in warnings {
