@@ -26,6 +26,7 @@
 
 mod fingerprint;
 pub mod judge;
+mod lasting;
 mod mark;
 pub mod mask;
 mod ordering;

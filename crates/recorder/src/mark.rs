@@ -99,6 +99,8 @@ pub enum Mark {
         /// Number of notes that were lost.
         count: u64,
     },
+    /// The process ran until here. Only among [lasting marks](crate::lasting): in a ring its routine shows that.
+    Ran,
 }
 
 impl Mark {
@@ -181,6 +183,7 @@ impl From<&Mark> for MarkShape {
             Mark::Stopping => of(11),
             Mark::Ended { why } => MarkShape { text: why, ..of(12) },
             Mark::Lost { count } => MarkShape { micros: count, ..of(13) },
+            Mark::Ran => of(14),
         }
     }
 }
@@ -218,6 +221,7 @@ impl TryFrom<MarkShape> for Mark {
             11 => Mark::Stopping,
             12 => Mark::Ended { why: text },
             13 => Mark::Lost { count: micros },
+            14 => Mark::Ran,
             other => return Err(WireError(format!("a mark of unknown kind {other}"))),
         })
     }

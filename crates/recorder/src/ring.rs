@@ -2,8 +2,10 @@
 //!
 //! A ring is a directory of numbered files, the newest of which grows; when all of them would hold more than they may,
 //! the oldest goes. Each begins with [`MAGIC`] and the [`Life`] that wrote it, so that files can be read alone, or one
-//! after the other as one. An unfinished or damaged note ends that file, and nothing else.
+//! after the other as one. An unfinished or damaged note ends that file, and nothing else. What stays when files go is in
+//! [`crate::lasting`].
 
+use crate::lasting;
 use crate::mark::Mark;
 use crate::shape::{Life, Note, NoteKind};
 use crate::tape::{boot_micros, put_note, unix_micros};
@@ -11,13 +13,13 @@ use bytes::{Buf, Bytes, BytesMut};
 use hustings_core::Wire;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// First bytes of each file: a name, and the version of the format.
-const MAGIC: &[u8; 8] = b"HUSTREC1";
+pub(crate) const MAGIC: &[u8; 8] = b"HUSTREC1";
 /// A ring consists of so many files once it is full, so that at most a small part of the past goes at a time.
 const PARTS: u64 = 8;
 /// And of so many when many short lives were written.
@@ -34,14 +36,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The files of one directory, and the life that writes.
 pub(crate) struct Ring {
     directory: PathBuf,
+    magic: &'static [u8; 8],
     life: Life,
     bytes_max: u64,
     /// Number and length, the oldest first.
     files: VecDeque<(u64, u64)>,
     current: Option<File>,
-    /// Bytes that could not be written since the last file.
+    /// Since when notes cannot be written.
     is_broken_since: Option<Instant>,
     has_begun: bool,
+    /// Bytes at the end of the newest file that the next ones replace.
+    provisional_bytes: usize,
 }
 
 fn name_of(number: u64) -> String {
@@ -49,14 +54,39 @@ fn name_of(number: u64) -> String {
 }
 
 impl Ring {
-    pub(crate) fn begin(directory: &Path, life: Life, bytes_max: u64) -> io::Result<Ring> {
+    pub(crate) fn begin(directory: &Path, magic: &'static [u8; 8], life: Life, bytes_max: u64) -> io::Result<Ring> {
+        let mut ring = Ring::of(directory, magic, life, bytes_max)?;
+        ring.open()?;
+        Ok(ring)
+    }
+
+    /// The same, which tries again later where its first file cannot be written.
+    pub(crate) fn begin_if_possible(
+        directory: &Path,
+        magic: &'static [u8; 8],
+        life: Life,
+        bytes_max: u64,
+    ) -> io::Result<Ring> {
+        let mut ring = Ring::of(directory, magic, life, bytes_max)?;
+        let _ = ring.open();
+        Ok(ring)
+    }
+
+    fn of(directory: &Path, magic: &'static [u8; 8], life: Life, bytes_max: u64) -> io::Result<Ring> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let files = files_in(directory)?.into_iter().collect();
         let directory = directory.to_owned();
-        let mut ring =
-            Ring { directory, life, bytes_max, files, current: None, is_broken_since: None, has_begun: false };
-        ring.open()?;
-        Ok(ring)
+        Ok(Ring {
+            directory,
+            magic,
+            life,
+            bytes_max,
+            files,
+            current: None,
+            is_broken_since: None,
+            has_begun: false,
+            provisional_bytes: 0,
+        })
     }
 
     /// Begins the next file, and removes the oldest that there is no room for.
@@ -73,22 +103,34 @@ impl Ring {
             }
         }
         let path = self.directory.join(name_of(number));
-        let mut file = OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)?;
         let (boot_micros, unix_micros) = (boot_micros(), unix_micros());
         let life = Life { boot_micros, unix_micros, is_continued: self.has_begun, ..self.life.clone() };
-        let mut bytes = BytesMut::from(&MAGIC[..]);
+        let mut bytes = BytesMut::from(&self.magic[..]);
         put_note(&mut bytes, &Note { at_micros: boot_micros, kind: NoteKind::Life(life) });
         self.files.push_back((number, 0));
-        file.write_all(&bytes)?;
-        self.grow(bytes.len());
+        self.provisional_bytes = 0;
+        self.append(&file, &bytes)?;
         self.current = Some(file);
         self.has_begun = true;
         Ok(())
     }
 
-    fn grow(&mut self, bytes: usize) {
-        if let Some((_, length)) = self.files.back_mut() {
-            *length += bytes as u64;
+    /// Writes at the end of the newest file, in place of what is there provisionally.
+    fn append(&mut self, file: &File, bytes: &[u8]) -> io::Result<()> {
+        let replaced = std::mem::take(&mut self.provisional_bytes);
+        let Some((_, length)) = self.files.back_mut() else { return Ok(()) };
+        *length -= replaced as u64;
+        file.write_all_at(bytes, *length)?;
+        *length += bytes.len() as u64;
+        if bytes.len() < replaced { file.set_len(*length) } else { Ok(()) }
+    }
+
+    /// Writes whole notes that those of the next call replace.
+    pub(crate) fn write_provisionally(&mut self, bytes: &[u8]) {
+        self.write(bytes);
+        if self.is_broken_since.is_none() {
+            self.provisional_bytes = bytes.len();
         }
     }
 
@@ -119,15 +161,15 @@ impl Ring {
         if self.current.is_none() || length > 0 && length + bytes.len() as u64 > self.bytes_max / PARTS {
             self.open()?;
         }
-        let Some(file) = &mut self.current else { return Ok(()) };
+        let Some(file) = self.current.take() else { return Ok(()) };
         if was_broken {
             let mut mark = BytesMut::new();
             let lost = NoteKind::Mark(Mark::Lost { count: 0 });
             put_note(&mut mark, &Note { at_micros: boot_micros(), kind: lost });
-            file.write_all(&mark)?;
+            self.append(&file, &mark)?;
         }
-        file.write_all(bytes)?;
-        self.grow(bytes.len());
+        self.append(&file, bytes)?;
+        self.current = Some(file);
         Ok(())
     }
 }
@@ -146,12 +188,21 @@ fn files_in(directory: &Path) -> io::Result<Vec<(u64, u64)>> {
     Ok(files)
 }
 
-/// The content of a directory as it is sent to a reader: its files, one after the other.
+/// The content of a directory as it is sent to a reader: its files, one after the other, the lasting marks first.
 ///
 /// # Errors
 /// The directory or a file cannot be read.
 pub fn read_all(directory: &Path) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
+    let marks = directory.join(lasting::DIRECTORY);
+    if marks.is_dir() {
+        read_files(&marks, &mut all)?;
+    }
+    read_files(directory, &mut all)?;
+    Ok(all)
+}
+
+fn read_files(directory: &Path, all: &mut Vec<u8>) -> io::Result<()> {
     for (number, _) in files_in(directory)? {
         let path = directory.join(name_of(number));
         match read_bounded(&path, READ_BYTES_MAX.saturating_sub(all.len() as u64)) {
@@ -162,7 +213,7 @@ pub fn read_all(directory: &Path) -> io::Result<Vec<u8>> {
             }
         }
     }
-    Ok(all)
+    Ok(())
 }
 
 /// Reads a file, unless it is none or has more bytes than these: a pipe would be waited for, and a device has no end.
@@ -243,19 +294,8 @@ impl Recording {
 
     /// The lives in these bytes, the oldest first. Never fails: what cannot be read is damage.
     pub fn read(bytes: Bytes) -> Vec<Recording> {
-        let mut lives: Vec<Recording> = Vec::new();
-        let mut start = find_file(&bytes, 0);
-        let mut is_cut_off = false;
-        while let Some(at) = start {
-            let read = read_file(&bytes, at, is_cut_off, &mut lives);
-            is_cut_off = read.is_cut_off;
-            start = match bytes[read.end..].starts_with(MAGIC) {
-                // Also where its first note is damaged: that something was here must be known.
-                true => Some(read.end),
-                false => find_file(&bytes, read.end),
-            };
-        }
-        lives
+        let marks = read_lives(&bytes, lasting::MAGIC);
+        lasting::join(marks, read_lives(&bytes, MAGIC))
     }
 
     /// Those that are the same life, read in two ways, once: what was noted last is in the longer one.
@@ -273,7 +313,7 @@ impl Recording {
     }
 
     /// Whether both are of one process, at one time: containers give each of their processes the same number.
-    fn is_same_life(&self, other: &Recording) -> bool {
+    pub(crate) fn is_same_life(&self, other: &Recording) -> bool {
         let overlap = |one: &Recording, two: &Recording| one.life.boot_micros <= two.end_micros();
         self.life.is_same_process(&other.life) && overlap(self, other) && overlap(other, self)
     }
@@ -301,12 +341,29 @@ impl Recording {
     }
 }
 
+/// The lives in the files that begin with this name, the oldest first.
+fn read_lives(bytes: &Bytes, magic: &[u8; 8]) -> Vec<Recording> {
+    let mut lives: Vec<Recording> = Vec::new();
+    let mut start = find_file(bytes, magic, 0);
+    let mut is_cut_off = false;
+    while let Some(at) = start {
+        let read = read_file(bytes, magic, at, is_cut_off, &mut lives);
+        is_cut_off = read.is_cut_off;
+        start = match bytes[read.end..].starts_with(magic) {
+            // Also where its first note is damaged: that something was here must be known.
+            true => Some(read.end),
+            false => find_file(bytes, magic, read.end),
+        };
+    }
+    lives
+}
+
 /// Offset of the next file's beginning, from here on: its name, and the life that wrote it. The name alone may stand in a note, in an
 /// error or a setting.
-fn find_file(bytes: &Bytes, from: usize) -> Option<usize> {
-    let places = bytes.get(from..)?.windows(MAGIC.len()).enumerate().filter(|(_, window)| window == MAGIC);
+fn find_file(bytes: &Bytes, magic: &[u8; 8], from: usize) -> Option<usize> {
+    let places = bytes.get(from..)?.windows(magic.len()).enumerate().filter(|(_, window)| window == magic);
     let is_file = |at: &usize| {
-        let first = next_note(&mut bytes.slice(at + MAGIC.len()..));
+        let first = next_note(&mut bytes.slice(at + magic.len()..));
         matches!(first, Ok(Some(Note { kind: NoteKind::Life(_), .. })))
     };
     places.map(|(place, _)| from + place).find(is_file)
@@ -321,19 +378,26 @@ struct FileRead {
 }
 
 /// Adds the notes of the file that begins here to the lives. Takes whether the file before it ended in the middle of a note.
-fn read_file(bytes: &Bytes, begin: usize, was_cut_off: bool, lives: &mut Vec<Recording>) -> FileRead {
-    let offset = begin + MAGIC.len();
+fn read_file(bytes: &Bytes, magic: &[u8; 8], begin: usize, was_cut_off: bool, lives: &mut Vec<Recording>) -> FileRead {
+    let offset = begin + magic.len();
+    let begins_a_file = |rest: &Bytes| rest.starts_with(MAGIC) || rest.starts_with(lasting::MAGIC);
+    // The last note of the marks may be read while it is written anew.
+    let may_be_torn = magic == lasting::MAGIC;
+    let is_cut_off_at = |end: usize, claimed: usize| {
+        let is_within = |next: usize| next < end + claimed || may_be_torn && next == end + claimed;
+        [MAGIC, lasting::MAGIC].iter().any(|magic| find_file(bytes, magic, end).is_some_and(is_within))
+    };
     let mut rest = bytes.slice(offset..);
     let mut is_first = true;
     // No note is as long as the name of the next file would say.
-    while !rest.is_empty() && (is_first || !rest.starts_with(MAGIC)) {
+    while !rest.is_empty() && (is_first || !begins_a_file(&rest)) {
         let end = bytes.len() - rest.len();
         let note = match next_note(&mut rest) {
             Ok(Some(note)) => note,
             // Written by a process that was killed, or cut off while it was read.
             Ok(None) => return FileRead { end, is_cut_off: true },
             // The next file begins within it: it was cut off as well.
-            Err(Unread { end: claimed, .. }) if find_file(bytes, end).is_some_and(|next| next < end + claimed) => {
+            Err(Unread { end: claimed, .. }) if is_cut_off_at(end, claimed) => {
                 return FileRead { end, is_cut_off: true };
             }
             Err(Unread { what, .. }) => {

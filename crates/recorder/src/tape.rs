@@ -4,8 +4,9 @@
 //! every [`WRITE_EVERY`], and at once when something is noted that will be asked for: a transition, a stop, an end. Notes in a
 //! file survive the process; of a process that is killed the last fraction of a second of routine is missing.
 
+use crate::lasting::{LastingMarks, is_lasting};
 use crate::mark::Mark;
-use crate::ring::Ring;
+use crate::ring::{MAGIC, Ring};
 use crate::shape::{Birth, Life, Note, NoteKind, RecordedInput};
 use bytes::{BufMut, BytesMut};
 use hustings_core::Wire;
@@ -39,6 +40,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: BytesMut,
+    /// The marks among them once more.
+    marks: BytesMut,
     /// Notes that found no room.
     lost: u64,
     is_urgent: bool,
@@ -114,6 +117,7 @@ impl Tape {
         let mut waiting = self.lock();
         waiting.has_ended = true;
         waiting.bytes.clear();
+        waiting.marks.clear();
         self.0.wanted.notify_one();
     }
 
@@ -128,15 +132,20 @@ impl Tape {
         if waiting.has_ended {
             return;
         }
-        if waiting.bytes.len() > WAITING_BYTES_MAX {
+        if waiting.bytes.len() + waiting.marks.len() > WAITING_BYTES_MAX {
             waiting.lost += 1;
             return;
         }
         if waiting.lost > 0 {
             let mark = Mark::Lost { count: std::mem::take(&mut waiting.lost) };
-            put_note(&mut waiting.bytes, &Note { at_micros: note.at_micros, kind: NoteKind::Mark(mark) });
+            let lost = Note { at_micros: note.at_micros, kind: NoteKind::Mark(mark) };
+            put_note(&mut waiting.bytes, &lost);
+            put_note(&mut waiting.marks, &lost);
         }
         put_note(&mut waiting.bytes, &note);
+        if matches!(&note.kind, NoteKind::Mark(mark) if is_lasting(mark)) {
+            put_note(&mut waiting.marks, &note);
+        }
         waiting.is_urgent |= is_urgent;
         // A thread that waits for the time to pass need not be woken, unless it is urgent.
         if std::mem::take(&mut waiting.is_asleep) || is_urgent || waiting.bytes.len() > WRITE_BYTES {
@@ -193,10 +202,12 @@ impl Tape {
 
     /// Puts the next bytes for a file into `taken`; returns whether there are any, which is so until the end. The bytes that `taken` held
     /// have been written: its memory takes the notes after these, so that memory which is in the cache already is used again.
-    fn take<'a>(&'a self, taken: &mut BytesMut) -> bool {
-        taken.clear();
-        if taken.capacity() > 2 * WRITE_BYTES {
-            *taken = BytesMut::new();
+    fn take<'a>(&'a self, taken: &mut BytesMut, marks: &mut BytesMut) -> bool {
+        for written in [&mut *taken, marks] {
+            written.clear();
+            if written.capacity() > 2 * WRITE_BYTES {
+                *written = BytesMut::new();
+            }
         }
         let mut waiting = self.lock();
         waiting.is_writing = false;
@@ -220,6 +231,7 @@ impl Tape {
         waiting.is_urgent = false;
         waiting.is_writing = true;
         std::mem::swap(&mut waiting.bytes, taken);
+        std::mem::swap(&mut waiting.marks, marks);
         true
     }
 }
@@ -237,12 +249,15 @@ impl Recorder {
     /// # Errors
     /// The directory cannot be made or written. Once it runs, a file that cannot be written is told in the log, and no more.
     pub fn start(tape: Tape, directory: &Path, life: Life, bytes_max: u64) -> io::Result<Recorder> {
-        let mut ring = Ring::begin(directory, life, bytes_max)?;
+        // The ring first, which makes room: a full disk costs no more than the marks.
+        let mut ring = Ring::begin(directory, MAGIC, life.clone(), LastingMarks::rest_of(bytes_max))?;
+        let mut lasting = LastingMarks::begin(directory, life, bytes_max);
         let taken = tape.clone();
         std::thread::Builder::new().name("hustings-record".into()).spawn(move || {
-            let mut bytes = BytesMut::new();
-            while taken.take(&mut bytes) {
+            let (mut bytes, mut marks) = (BytesMut::new(), BytesMut::new());
+            while taken.take(&mut bytes, &mut marks) {
                 ring.write(&bytes);
+                lasting.write(&marks);
             }
         })?;
         let mut tapes = TAPES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -476,6 +476,10 @@ impl Case<'_, '_> {
         let (at, silence_micros) = self.silence()?;
         let deaf = self.after.leader.clone();
         let from = at.saturating_sub(silence_micros);
+        if self.alone().is_some_and(|until| until <= from) {
+            // It was heard for as long as it led: that it heard no quorum is what ended its reign.
+            return None;
+        }
         if self.before.life.is_none() {
             return Some(match silence_micros <= MISSED_MICROS {
                 true => Cause::GaveWay { who: deaf },

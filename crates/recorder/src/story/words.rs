@@ -202,6 +202,7 @@ pub(crate) fn of_mark(mark: &Mark) -> String {
         }
         Mark::Stopping => "is told to stop".to_owned(),
         Mark::Ended { why } => format!("ends itself: {why}"),
+        Mark::Ran => "it runs".to_owned(),
         Mark::Lost { .. } => "could not note everything".to_owned(),
     }
 }

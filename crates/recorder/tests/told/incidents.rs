@@ -370,3 +370,25 @@ fn the_end_of_all_followers_is_the_end_of_a_leader_whose_notes_are_lost() {
     let told = story(&[killed("n2", 2, 4_900_000), killed("n3", 3, 19 * SECOND), life("n2", 2, wins)]);
     assert!(told.gap_micros < SECOND, "{told:#?}");
 }
+
+/// Goal: found under puts of 1 MB by 64 clients on a busy machine: a leader that gave way, for it heard no quorum, was told as cut off in one
+/// direction. Method: its successor heard it until after that, and it hears its successor.
+#[test]
+fn a_leader_that_was_heard_until_it_gave_way_was_not_cut_off() {
+    let gave_way = 5 * SECOND;
+    let old = vec![
+        (SECOND, leads(1, "vote won", &[])),
+        (gave_way, no_quorum(&[("n2", 60_000), ("n3", 90_000)])),
+        (gave_way + 310_000, turns(Role::Follower, Role::Follower, 2, None, "n2 is in a later term", &[("n2", 1_000)])),
+        runs(9 * SECOND),
+    ];
+    let new = vec![
+        follows_n1(),
+        (gave_way + 307_000, misses_n1(264_000)),
+        (gave_way + 311_000, leads(2, "vote won {n1 n2}", &[("n1", 1_000)])),
+        runs(9 * SECOND),
+    ];
+    let told = story(&[life("n1", 1, old), life("n2", 2, new)]);
+    assert_eq!(words(&told), ["quorum-lost"], "{told:#?}");
+    assert!(told.sentences()[0].contains("when it heard no quorum any more"), "{:?}", told.sentences());
+}

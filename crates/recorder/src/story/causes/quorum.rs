@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 impl Case<'_, '_> {
     /// When the old leader gave way because it heard no quorum, if it did.
-    fn alone(&self) -> Option<u64> {
+    pub(super) fn alone(&self) -> Option<u64> {
         let is_alone = self.step_down_because().is_some_and(|because| because.contains("no quorum"));
         self.step_down().filter(|_| is_alone)
     }
