@@ -93,6 +93,8 @@ pub struct Counters {
     pub turns: [AtomicU64; TURN_BUCKETS_MICROS.len() + 1],
     /// Microseconds of all turns of the loop.
     pub turn_micros: AtomicU64,
+    /// Microseconds that the loop was ready to run and had no processor, as of half a second ago; 0 where the kernel does not say.
+    pub loop_waited_micros: AtomicU64,
     /// Snapshots that this node cut.
     pub snapshots_cut: AtomicU64,
     /// Whether somebody has pulled this member's cable.

@@ -8,6 +8,7 @@ use crate::timers::boot_micros;
 use hustings_core::protocol::{Admin, DiskHealth};
 use hustings_core::{NodeId, Protocol, Role, StateMachine, Transition};
 use hustings_recorder::{Heard, Mark, unix_micros};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -138,12 +139,13 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.mark(|_| Mark::Late { micros: micros(late), waited_micros });
     }
 
-    /// Now and then: whether somebody has set the wall clock.
+    /// Now and then: how long the loop has waited for a processor, and whether somebody has set the wall clock.
     pub(super) fn watch_clocks(&mut self) {
+        self.noting.waited_micros = waited_micros();
+        self.wiring.counters.loop_waited_micros.store(self.noting.waited_micros, Ordering::Relaxed);
         if self.wiring.tape.is_none() {
             return;
         }
-        self.noting.waited_micros = waited_micros();
         let offset = clock_offset_micros();
         let step = offset - std::mem::replace(&mut self.noting.clock_offset_micros, offset);
         if step.abs() > CLOCK_STEP_MICROS {

@@ -11,6 +11,7 @@
 //!
 //! Read next: [`crate::http::gateway`], the services over HTTP.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -272,6 +273,12 @@ impl<B: Backend> Services<B> {
                 "# HELP {name} Turns of the thread that sends heartbeats and votes, and applies.\n# TYPE {name} histogram\n"
             ));
             etcd_metrics::micros(&mut out, name, "", &TURN_BUCKETS_MICROS, &node.turns, &node.turn_micros);
+            let waited = Duration::from_micros(node.loop_waited_micros.load(Ordering::Relaxed)).as_secs_f64();
+            let name = "hustings_loop_waited_seconds_total";
+            out.push_str(&format!(
+                "# HELP {name} Time in which the thread that sends heartbeats and votes was ready to run and got no processor.\n\
+                 # TYPE {name} counter\n{name} {waited}\n"
+            ));
         }
         respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
     }
