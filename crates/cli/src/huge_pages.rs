@@ -21,7 +21,9 @@ use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::param::page_size;
 use rustix::thread::disable_transparent_huge_pages;
@@ -37,9 +39,6 @@ const LOOK_INTERVAL_AT_START: Duration = Duration::from_millis(5);
 
 /// Pause between two later looks: it grows as fast as clients write. Five looks a second were a seventh of what an idle member does.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Time for which a member counts as starting.
-const START: Duration = Duration::from_secs(10);
 
 /// Holds huge pages back: the first thing that a member does. Returns only in the program that has begun again, or where that
 /// cannot be.
@@ -66,20 +65,33 @@ fn called(own_name: &OsStr, program: PathBuf) -> PathBuf {
     if is_it { path.to_owned() } else { program }
 }
 
-/// Lets them come once the member has grown; looks from a thread of its own.
-pub(crate) fn come_with_size() {
+/// Lets them come once the member has grown; looks from a thread of its own, often until the start is dropped.
+#[must_use]
+pub(crate) fn come_with_size() -> Start {
+    let start = Start(Arc::new(AtomicBool::new(true)));
     if var_os(ALLOCATOR).is_none_or(|value| value != "2") {
-        return;
+        return start;
     }
-    let watching = std::thread::Builder::new().name("hustings-pages".into()).spawn(|| {
-        let begun = Instant::now();
+    let is_starting = start.0.clone();
+    let watching = std::thread::Builder::new().name("hustings-pages".into()).spawn(move || {
         while own_bytes() < GROWN_BYTES {
-            std::thread::sleep(if begun.elapsed() < START { LOOK_INTERVAL_AT_START } else { LOOK_INTERVAL });
+            let is_starting = is_starting.load(Ordering::Relaxed);
+            std::thread::sleep(if is_starting { LOOK_INTERVAL_AT_START } else { LOOK_INTERVAL });
         }
         let _ = disable_transparent_huge_pages(false);
     });
     // Without the thread there are none: the member serves all the same.
     drop(watching);
+    start
+}
+
+/// A member that has not read its store yet.
+pub(crate) struct Start(Arc<AtomicBool>);
+
+impl Drop for Start {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Memory of this process that no file stands behind, bytes; 0 where the system does not say.

@@ -123,7 +123,7 @@ fn main() -> ExitCode {
         _ if refused.is_err() => refused,
         Some(("run", matches)) => return ExitCode::from(elect::run::run(matches)),
         Some(("lock", matches)) => return ExitCode::from(elect::run::lock(matches)),
-        Some((verb @ ("elect" | "observe"), matches)) => on_runtime_of(1, elect::verbs::run(verb, matches)),
+        Some((verb @ ("elect" | "observe"), matches)) => on_this_thread(elect::verbs::run(verb, matches)),
         Some(("why", matches)) => on_runtime_of(1, why::run(matches)),
         Some(("replay", matches)) => replay::run(matches),
         Some(("report", matches)) => on_runtime_of(1, report::run(matches)),
@@ -192,6 +192,11 @@ fn as_ours(mut arguments: Vec<OsString>, is_service: bool) -> Vec<OsString> {
         }
     }
     arguments
+}
+
+/// Runs a command on the main thread: the election's own thread does the work, and a signal is heard without waking a worker.
+fn on_this_thread(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
 fn on_runtime_of(threads: usize, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

@@ -51,7 +51,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         return Ok(());
     }
     huge_pages::hold_back();
-    huge_pages::come_with_size();
+    let start = huge_pages::come_with_size();
     let settings = Settings::resolve(matches, &OfProcess)?;
     logging::start(&settings.logging()?)?;
     for note in settings.check()? {
@@ -70,13 +70,13 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         .thread_name("hustings-client")
         .build();
     let runtime = runtime.context("cannot start the client runtime")?;
-    let result = runtime.block_on(serve(plan, descriptors, matches.get_flag("exit-with-parent")));
+    let result = runtime.block_on(serve(plan, start, descriptors, matches.get_flag("exit-with-parent")));
     // The task that waits for the parent's end blocks in a read that nobody can cancel: it is left behind.
     runtime.shutdown_background();
     result
 }
 
-async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<()> {
+async fn serve(plan: Plan, start: huge_pages::Start, descriptors: u64, exits_with_parent: bool) -> Result<()> {
     plan.tls.idle.iter().for_each(|why| tracing::warn!("{why}"));
     let client_tls = plan.tls.client.clone().map(Acceptor::new).transpose()?;
     // One certificate for both ports: its files are watched once.
@@ -107,6 +107,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     });
     let (protocol, protocol_options) = (plan.protocol.clone(), plan.protocol_options.clone());
     let node = tokio::task::spawn_blocking(move || protocols::start(&protocol, &protocol_options, config)).await??;
+    drop(start);
     let handle = node.handle.clone();
     tracing::info!(
         node = plan.member.name,

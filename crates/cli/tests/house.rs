@@ -163,13 +163,19 @@ fn below_the_hosts_nothing_is_asynchronous_and_nothing_is_random() {
     }
 }
 
+/// What `deny.toml` says of a list: each entry's name.
+fn denied(section: &str, list: &str) -> BTreeSet<String> {
+    let deny: toml::Table =
+        std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml").parse().expect("TOML");
+    let entries = deny[section][list].as_array().expect("a list");
+    entries.iter().map(|entry| entry.as_str().expect("a name").to_owned()).collect()
+}
+
+// The three checks below are those of `cargo deny check licenses bans sources`; the lists of licences and bans are read from deny.toml.
+
 #[test]
 fn licences_are_ones_that_we_accept() {
-    let accepted: BTreeSet<String> = std::fs::read_to_string(root().join("deny.toml"))
-        .expect("deny.toml")
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix('"')?.split('"').next().map(str::to_owned))
-        .collect();
+    let accepted = denied("licenses", "allow");
     assert!(accepted.contains("MIT"));
     for package in metadata(&[])["packages"].as_array().expect("packages") {
         let licence = text(package, "license").replace('/', " OR ").replace("2.0+", "2.0");
@@ -181,6 +187,43 @@ fn licences_are_ones_that_we_accept() {
                 .all(|part| accepted.contains(part.trim_matches(['(', ')', ' '])))
         });
         assert!(is_accepted, "{} has the licence {licence:?}", text(package, "name"));
+    }
+}
+
+/// What cargo resolves each workspace to: the product's, and that of the foreign clients.
+const LOCKS: [&str; 2] = ["Cargo.lock", "interop/Cargo.lock"];
+
+#[test]
+fn no_package_is_one_that_we_refuse_or_comes_from_elsewhere() {
+    let refused = denied("bans", "deny");
+    assert!(refused.contains("openssl-sys"));
+    for lock in LOCKS {
+        let text = std::fs::read_to_string(root().join(lock)).unwrap_or_else(|error| panic!("{lock}: {error}"));
+        let resolved: toml::Table = text.parse().expect("TOML");
+        for package in resolved["package"].as_array().expect("packages") {
+            let name = package["name"].as_str().expect("a name");
+            assert!(!refused.contains(name), "{lock} has {name}, which deny.toml refuses");
+            // Packages of the workspace have no source.
+            let source = package.get("source").map_or("", |source| source.as_str().expect("a text"));
+            let is_known = matches!(source, "" | "registry+https://github.com/rust-lang/crates.io-index");
+            assert!(is_known, "{lock} has {name} from {source}: deny.toml takes packages from crates.io only");
+        }
+    }
+}
+
+#[test]
+fn each_dependency_has_a_version() {
+    for package in metadata(&["--no-deps"])["packages"].as_array().expect("packages") {
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let is_of_the_workspace = dependency["path"].is_string();
+            let requirement = text(dependency, "req");
+            assert!(
+                is_of_the_workspace || requirement != "*",
+                "{} takes any version of {}",
+                text(package, "name"),
+                text(dependency, "name")
+            );
+        }
     }
 }
 
