@@ -13,8 +13,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use hustings_core::Wire;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -117,11 +117,14 @@ impl Ring {
     }
 
     /// Writes at the end of the newest file, in place of what is there provisionally.
-    fn append(&mut self, file: &File, bytes: &[u8]) -> io::Result<()> {
+    fn append(&mut self, mut file: &File, bytes: &[u8]) -> io::Result<()> {
         let replaced = std::mem::take(&mut self.provisional_bytes);
         let Some((_, length)) = self.files.back_mut() else { return Ok(()) };
         *length -= replaced as u64;
-        file.write_all_at(bytes, *length)?;
+        if replaced > 0 {
+            file.seek(SeekFrom::Start(*length))?;
+        }
+        file.write_all(bytes)?;
         *length += bytes.len() as u64;
         if bytes.len() < replaced { file.set_len(*length) } else { Ok(()) }
     }

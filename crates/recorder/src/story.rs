@@ -99,11 +99,8 @@ impl<'a> Timeline<'a> {
     fn of(lives: Vec<&'a Recording>) -> Timeline<'a> {
         let own = |life: &Recording| i128::from(life.life.unix_micros) - i128::from(life.life.boot_micros);
         let mut of_boot: BTreeMap<&str, i128> = BTreeMap::new();
-        // The wall clock may have been set since: what it showed when the newest life began counts.
-        let mut by_begin = lives.clone();
-        by_begin.sort_by_key(|life| life.life.boot_micros);
-        for life in by_begin {
-            of_boot.insert(&life.life.boot_id, own(life));
+        for life in &lives {
+            of_boot.entry(&life.life.boot_id).or_insert_with(|| own(life));
         }
         let offsets: Vec<i128> = lives.iter().map(|life| of_boot[life.life.boot_id.as_str()]).collect();
         let mut line = Timeline { lives: lives.clone(), seen: Vec::new(), offsets };
