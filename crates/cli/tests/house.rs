@@ -163,8 +163,8 @@ fn below_the_hosts_nothing_is_asynchronous_and_nothing_is_random() {
     }
 }
 
-/// What `deny.toml` says of a list: each entry's name.
-fn denied(section: &str, list: &str) -> BTreeSet<String> {
+/// The entries of a list in `deny.toml`.
+fn listed(section: &str, list: &str) -> BTreeSet<String> {
     let deny: toml::Table =
         std::fs::read_to_string(root().join("deny.toml")).expect("deny.toml").parse().expect("TOML");
     let entries = deny[section][list].as_array().expect("a list");
@@ -175,7 +175,7 @@ fn denied(section: &str, list: &str) -> BTreeSet<String> {
 
 #[test]
 fn licences_are_ones_that_we_accept() {
-    let accepted = denied("licenses", "allow");
+    let accepted = listed("licenses", "allow");
     assert!(accepted.contains("MIT"));
     for package in metadata(&[])["packages"].as_array().expect("packages") {
         let licence = text(package, "license").replace('/', " OR ").replace("2.0+", "2.0");
@@ -195,7 +195,7 @@ const LOCKS: [&str; 2] = ["Cargo.lock", "interop/Cargo.lock"];
 
 #[test]
 fn no_package_is_one_that_we_refuse_or_comes_from_elsewhere() {
-    let refused = denied("bans", "deny");
+    let refused = listed("bans", "deny");
     assert!(refused.contains("openssl-sys"));
     for lock in LOCKS {
         let text = std::fs::read_to_string(root().join(lock)).unwrap_or_else(|error| panic!("{lock}: {error}"));
