@@ -261,11 +261,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             if self.boot_micros >= until || self.proposed_bytes >= TURN_PROPOSED_BYTES_MAX {
                 break;
             }
-            if let Ok(news) = self.wiring.disk_queue.try_recv() {
-                self.on_disk(news);
-            } else if let Ok(arrival) = self.wiring.arrival_queue.try_recv() {
-                self.on_arrival(arrival);
-            } else if let Ok(news) = self.wiring.snapshot_queue.try_recv() {
+            if self.hear_disk_or_peer() {
+                continue;
+            }
+            if let Ok(news) = self.wiring.snapshot_queue.try_recv() {
                 self.on_snapshot(news);
             } else if let Ok(call) = self.wiring.call_queue.try_recv() {
                 self.on_call(call);
@@ -276,17 +275,16 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.hand_over_requests();
     }
 
-    /// Takes all that the disk and the peers have said, however long that takes, and nothing of clients.
-    fn hear_disk_and_peers(&mut self) {
-        for _ in 0..TURN_MAX {
-            if let Ok(news) = self.wiring.disk_queue.try_recv() {
-                self.on_disk(news);
-            } else if let Ok(arrival) = self.wiring.arrival_queue.try_recv() {
-                self.on_arrival(arrival);
-            } else {
-                break;
-            }
+    /// Takes the next word of the disk, or else of a peer; says whether there was one.
+    fn hear_disk_or_peer(&mut self) -> bool {
+        if let Ok(news) = self.wiring.disk_queue.try_recv() {
+            self.on_disk(news);
+        } else if let Ok(arrival) = self.wiring.arrival_queue.try_recv() {
+            self.on_arrival(arrival);
+        } else {
+            return false;
         }
+        true
     }
 
     /// A host that wakes late hears what its peers said before it believes its own timers (ADR 29).
@@ -295,7 +293,12 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         if self.timers.next().is_some_and(|next| now.saturating_duration_since(next) > LATE) {
             for _ in 0..3 {
                 tokio::task::yield_now().await;
-                self.hear_disk_and_peers();
+                // All of it, however long that takes, and nothing of clients.
+                for _ in 0..TURN_MAX {
+                    if !self.hear_disk_or_peer() {
+                        break;
+                    }
+                }
             }
         }
         while let Some(timer) = self.timers.take_due(Instant::now()) {
