@@ -14,10 +14,10 @@ use crate::why::{plain, time_of};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::{Membership, Protocol};
-use hustings_recorder::Recording;
 use hustings_recorder::judge::{Conviction, Fact, PROPERTIES, judge};
 use hustings_recorder::picture::Picture;
 use hustings_recorder::replay::{End, Replayed, replay, replay_with_picture};
+use hustings_recorder::{Clock, Life, Recording};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -97,25 +97,27 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     prove::keep_quiet_about_findings();
     let report = matches.get_one::<PathBuf>("report");
     let (mut lives, mut pictures, mut not_played) = (Vec::new(), Vec::new(), Vec::new());
+    let mut recordings = Vec::new();
     for path in matches.get_many::<PathBuf>("ring").into_iter().flatten() {
-        for recording in Recording::open(path)? {
-            let (replayed, picture) = match play_and_draw(&recording, report.is_some()) {
-                Ok(played) => played,
-                Err(error) => {
-                    not_played
-                        .push(format!("{}, process {}: {error:#}", recording.life.name, recording.life.process_id));
-                    continue;
-                }
-            };
-            match format_of(matches) {
-                Format::Json => println!("{}", in_json(&recording, &replayed)),
-                Format::Table => show(&recording, &replayed, matches.get_flag("transitions")),
+        recordings.extend(Recording::open(path)?);
+    }
+    let clock = Clock::of(&recordings);
+    for recording in recordings {
+        let (replayed, picture) = match play_and_draw(&recording, report.is_some()) {
+            Ok(played) => played,
+            Err(error) => {
+                not_played.push(format!("{}, process {}: {error:#}", recording.life.name, recording.life.process_id));
+                continue;
             }
-            if report.is_some() {
-                pictures.push((recording.clone(), picture));
-            }
-            lives.push((recording, replayed));
+        };
+        match format_of(matches) {
+            Format::Json => println!("{}", in_json(&recording, &replayed, &clock)),
+            Format::Table => show(&recording, &replayed, &clock, matches.get_flag("transitions")),
         }
+        if report.is_some() {
+            pictures.push((recording.clone(), picture));
+        }
+        lives.push((recording, replayed));
     }
     let convictions = judge(&lives);
     match format_of(matches) {
@@ -185,8 +187,8 @@ pub(crate) fn judgement_in_json(lives: &[(Recording, Replayed)], convictions: &[
 }
 
 /// How it ended, in a word and in a sentence.
-fn end_of(recording: &Recording, end: &End) -> (&'static str, Option<String>) {
-    let at = |at_micros: &u64| time_of(recording.unix_micros(*at_micros));
+fn end_of(life: &Life, end: &End, clock: &Clock) -> (&'static str, Option<String>) {
+    let at = |at_micros: &u64| time_of(clock.unix_micros(life, *at_micros));
     match end {
         End::Same => ("same", None),
         End::Gap { at_micros } => ("gap", Some(format!("notes are missing after {}", at(at_micros)))),
@@ -198,19 +200,21 @@ fn end_of(recording: &Recording, end: &End) -> (&'static str, Option<String>) {
     }
 }
 
-fn transitions(recording: &Recording, replayed: &Replayed) -> Vec<String> {
+fn transitions(life: &Life, replayed: &Replayed, clock: &Clock) -> Vec<String> {
     // The names of that time are in the marks; ids are as good here.
     let nobody = Membership::default();
     let said = replayed.transitions.iter();
-    said.map(|said| format!("{} {}", time_of(recording.unix_micros(said.at_micros)), said.transition.by_name(&nobody)))
-        .collect()
+    said.map(|said| {
+        format!("{} {}", time_of(clock.unix_micros(life, said.at_micros)), said.transition.by_name(&nobody))
+    })
+    .collect()
 }
 
-fn show(recording: &Recording, replayed: &Replayed, with_transitions: bool) {
+fn show(recording: &Recording, replayed: &Replayed, clock: &Clock, with_transitions: bool) {
     let life = &recording.life;
-    let began = time_of(life.unix_micros);
+    let began = time_of(clock.unix_micros(life, life.boot_micros));
     let (steps, changes) = (replayed.steps, replayed.transitions.len());
-    let end = match end_of(recording, &replayed.end) {
+    let end = match end_of(life, &replayed.end, clock) {
         (_, None) => "all of it".to_owned(),
         (word, Some(what)) => format!("{word}: {what}"),
     };
@@ -220,14 +224,14 @@ fn show(recording: &Recording, replayed: &Replayed, with_transitions: bool) {
     );
     println!("{}", plain(&line));
     if with_transitions {
-        transitions(recording, replayed).iter().for_each(|line| println!("  {}", plain(line)));
+        transitions(life, replayed, clock).iter().for_each(|line| println!("  {}", plain(line)));
     }
 }
 
 /// The result of a replay, as JSON for programs.
-pub(crate) fn in_json(recording: &Recording, replayed: &Replayed) -> serde_json::Value {
+pub(crate) fn in_json(recording: &Recording, replayed: &Replayed, clock: &Clock) -> serde_json::Value {
     let life = &recording.life;
-    let (end, detail) = end_of(recording, &replayed.end);
+    let (end, detail) = end_of(life, &replayed.end, clock);
     json!({
         "apiVersion": "v1",
         "kind": "Replay",
@@ -235,10 +239,10 @@ pub(crate) fn in_json(recording: &Recording, replayed: &Replayed) -> serde_json:
         "pid": life.process_id,
         "protocol": life.protocol,
         "build": life.build,
-        "began": time_of(life.unix_micros),
+        "began": time_of(clock.unix_micros(life, life.boot_micros)),
         "inputs": replayed.steps,
         "end": end,
         "detail": detail,
-        "transitions": transitions(recording, replayed),
+        "transitions": transitions(life, replayed, clock),
     })
 }

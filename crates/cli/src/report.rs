@@ -18,7 +18,7 @@ use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_recorder::judge::judge;
 use hustings_recorder::story::Story;
-use hustings_recorder::{Recording, unix_micros};
+use hustings_recorder::{Clock, Recording, unix_micros};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -139,6 +139,7 @@ fn take(sources: &mut Vec<Source>, from: String, bytes: Bytes, lives: Vec<Record
 /// Adds what this build makes of the recordings; says of which members there is none.
 fn tell(sources: &[Source], unread: &[(String, String)], parts: &mut Parts) -> BTreeSet<String> {
     let all: Vec<Recording> = sources.iter().flat_map(|source| source.lives.clone()).collect();
+    let clock = Clock::of(&all);
     let mut missing = BTreeSet::new();
     match Story::tell(&all, None) {
         Some(story) => {
@@ -159,7 +160,7 @@ fn tell(sources: &[Source], unread: &[(String, String)], parts: &mut Parts) -> B
         for life in lives {
             match replay::play(life) {
                 Ok(replayed) => {
-                    said.push(replay::in_json(life, &replayed));
+                    said.push(replay::in_json(life, &replayed, &clock));
                     played.push((life.clone(), replayed));
                 }
                 Err(error) => {
@@ -176,7 +177,7 @@ fn tell(sources: &[Source], unread: &[(String, String)], parts: &mut Parts) -> B
         parts.add(
             format!("{name}/settings.txt"),
             "the settings that each of its processes was given",
-            settings_of(lives),
+            settings_of(lives, &clock),
         );
     }
     let convictions = judge(&played);
@@ -186,11 +187,11 @@ fn tell(sources: &[Source], unread: &[(String, String)], parts: &mut Parts) -> B
 }
 
 /// The settings of each life as `hustings config explain` shows them, without secrets; those by default are not there.
-fn settings_of(lives: &[Recording]) -> String {
+fn settings_of(lives: &[Recording], clock: &Clock) -> String {
     let mut text = String::new();
     let mut before = None;
     for life in lives.iter().map(|life| &life.life) {
-        let began = time_of(life.unix_micros);
+        let began = time_of(clock.unix_micros(life, life.boot_micros));
         text.push_str(&format!("process {} of {}, {}, since {began}", life.process_id, life.name, life.build));
         match before.replace(&life.settings) == Some(&life.settings) {
             true => text.push_str(": as before\n"),

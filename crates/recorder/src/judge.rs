@@ -9,6 +9,7 @@
 //! The names are those of `hustings_properties::Chronicle`, which judges simulated runs and sees what became durable, too. Lives of
 //! different clusters are judged apart. Of a life that cannot be played from its beginning only the notes of its host are judged.
 
+use crate::clock::Clock;
 use crate::mark::Mark;
 use crate::replay::Replayed;
 use crate::ring::Recording;
@@ -56,11 +57,12 @@ pub fn judge(lives: &[(Recording, Replayed)]) -> Vec<Conviction> {
     let mut convictions = Vec::new();
     let mut leaders: BTreeMap<(u64, Term), (u64, Fact)> = BTreeMap::new();
     let mut committed: BTreeMap<(u64, u64), (u64, Fact)> = BTreeMap::new();
+    let clock = Clock::of(lives.iter().map(|(recording, _)| recording));
     for (recording, replayed) in lives {
         let life = &recording.life;
         let fact = |at_micros: u64, what: String| Fact {
             member: life.name.clone(),
-            at_micros: recording.unix_micros(at_micros),
+            at_micros: clock.unix_micros(life, at_micros),
             what,
         };
         let mut convict = |property: &'static str, facts: [Fact; 2]| {

@@ -92,8 +92,6 @@ fn put_before(life: &mut Recording, mut marked: Recording) {
     marked.notes.retain(|note| note.at_micros <= until && !is_routine(note) && !seam.contains(&note));
     marked.notes.append(&mut life.notes);
     marked.damage.append(&mut life.damage);
-    // The wall clock may have been set since the life began: what it showed last counts.
     marked.life.is_continued = true;
-    marked.life.unix_micros = life.life.unix_micros.saturating_sub(opened - marked.life.boot_micros);
     *life = marked;
 }

@@ -24,6 +24,7 @@
 //!
 //! Read next: [`Recorded`], then [`replay`], then [`judge`], which compares the lives of all members.
 
+mod clock;
 mod fingerprint;
 pub mod judge;
 mod lasting;
@@ -41,6 +42,7 @@ mod shortening;
 pub mod story;
 mod tape;
 
+pub use clock::Clock;
 pub use mark::{Heard, Mark};
 pub use recorded::{Recorded, RecordedOptions};
 pub use ring::{Damage, MICROS_MAX, Recording, RecordingError};

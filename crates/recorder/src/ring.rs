@@ -325,12 +325,6 @@ impl Recording {
         (self.end_micros(), self.notes.len())
     }
 
-    /// Converts a time of this life to the wall clock as it went when the life began, in microseconds since 1970.
-    pub fn unix_micros(&self, at_micros: u64) -> u64 {
-        let Life { boot_micros, unix_micros, .. } = self.life;
-        unix_micros.saturating_add(at_micros).saturating_sub(boot_micros).min(MICROS_MAX)
-    }
-
     /// Notes are missing here: a replay of the life must not go on beyond it.
     fn damaged(&mut self, offset: usize, what: String) {
         self.damage.push(Damage { offset, what });

@@ -12,6 +12,7 @@
 //! Each line tells one member one thing. The lines stand in an order in which nothing is heard before it was said, as far as the
 //! recordings show who said it (`ordering.rs`). Playing it: `playing.rs`; the part of it that shows a violation: `shortening.rs`.
 
+use crate::clock::Clock;
 use crate::mark::Mark;
 use crate::ring::Recording;
 use crate::shape::{Life, Note, NoteKind, RecordedInput};
@@ -129,7 +130,9 @@ impl Script {
         let life = lives.first().map(|recording| recording.life.clone()).unwrap_or_default();
         let of_cluster = lives.iter().filter(|recording| recording.life.cluster_id == life.cluster_id);
         let lives = in_order(of_cluster.collect());
-        let begun = |recording: &&Recording| Some(recording.unix_micros(playable(recording).first()?.at_micros));
+        let clock = Clock::of(lives.iter().copied());
+        let begun =
+            |recording: &&Recording| Some(clock.unix_micros(&recording.life, playable(recording).first()?.at_micros));
         let since_micros = lives.iter().filter_map(begun).min().unwrap_or(0);
         let mut script = Script {
             headline: Vec::new(),
@@ -143,7 +146,7 @@ impl Script {
         for recording in lives {
             script.names.insert(recording.life.member_id, recording.life.name.clone());
             for note in playable(recording) {
-                let at_micros = recording.unix_micros(note.at_micros).saturating_sub(since_micros);
+                let at_micros = clock.unix_micros(&recording.life, note.at_micros).saturating_sub(since_micros);
                 let note = Note { at_micros, kind: note.kind.clone() };
                 script.steps.push(Step { member: recording.life.member_id, note, is_unseen: false });
             }

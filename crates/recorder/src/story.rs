@@ -4,8 +4,9 @@
 //! strongest evidence to the weakest: what the old leader noted itself (an operator's request, its disk, its end), that it noted
 //! nothing any more, that its loop did not run, and last what the others missed of it.
 
+use crate::clock::Clock;
 use crate::mark::{Heard, Mark};
-use crate::ring::{MICROS_MAX, Recording};
+use crate::ring::Recording;
 use crate::shape::NoteKind;
 use hustings_core::{Role, Term};
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,19 +92,13 @@ pub(crate) struct LostLink<'a> {
 pub(crate) struct Timeline<'a> {
     pub(crate) lives: Vec<&'a Recording>,
     pub(crate) seen: Vec<Seen<'a>>,
-    /// Wall clock less boot clock of each life, in microseconds: the same for all lives of one boot, whatever was done to the wall clock.
-    offsets: Vec<i128>,
+    clock: Clock,
 }
 
 impl<'a> Timeline<'a> {
     fn of(lives: Vec<&'a Recording>) -> Timeline<'a> {
-        let own = |life: &Recording| i128::from(life.life.unix_micros) - i128::from(life.life.boot_micros);
-        let mut of_boot: BTreeMap<&str, i128> = BTreeMap::new();
-        for life in &lives {
-            of_boot.entry(&life.life.boot_id).or_insert_with(|| own(life));
-        }
-        let offsets: Vec<i128> = lives.iter().map(|life| of_boot[life.life.boot_id.as_str()]).collect();
-        let mut line = Timeline { lives: lives.clone(), seen: Vec::new(), offsets };
+        let clock = Clock::of(lives.iter().copied());
+        let mut line = Timeline { lives: lives.clone(), seen: Vec::new(), clock };
         for (place, life) in lives.into_iter().enumerate() {
             for note in &life.notes {
                 if let NoteKind::Mark(mark) = &note.kind
@@ -119,7 +114,7 @@ impl<'a> Timeline<'a> {
 
     /// The time of a boot clock's reading.
     pub(crate) fn at(&self, life: usize, boot_micros: u64) -> u64 {
-        u64::try_from(i128::from(boot_micros) + self.offsets[life]).unwrap_or(0).min(MICROS_MAX)
+        self.clock.unix_micros(&self.lives[life].life, boot_micros)
     }
 
     pub(crate) fn name(&self, life: usize) -> &'a str {

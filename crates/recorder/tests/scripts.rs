@@ -11,7 +11,7 @@ use hustings_raft::{Defect, Options, Raft};
 use hustings_recorder::replay::replay;
 use hustings_recorder::script::Script;
 use hustings_recorder::story::Story;
-use hustings_recorder::{Life, Mark, Note, NoteKind, Recording};
+use hustings_recorder::{Clock, Life, Mark, Note, NoteKind, Recording};
 use hustings_zab::Zab;
 use std::collections::{BTreeMap, BTreeSet};
 use support::{ids, lives_of, lives_with};
@@ -114,6 +114,7 @@ fn sound_recordings_are_put_in_order_and_show_nothing() {
         let options = P::Options::default();
         let (mut lives, _) = lives_of::<P>(3, 2_000);
         for life in lives.iter_mut().filter(|life| life.life.member_id == 2) {
+            life.life.boot_id = "a machine of its own".to_owned();
             life.life.unix_micros += 3_000_000;
         }
         let script = Script::of::<P>(&lives, &options);
@@ -141,6 +142,7 @@ fn a_wall_clock_that_is_set_back_does_not_turn_lives_around() {
     let mut begun: BTreeMap<u64, u64> = BTreeMap::new();
     for recording in &mut lives {
         let lives_before = begun.entry(recording.life.member_id).or_default();
+        recording.life.boot_id = format!("start {lives_before} of n{}", recording.life.member_id);
         recording.life.unix_micros -= *lives_before * 3_600_000_000;
         *lives_before += 1;
     }
@@ -162,6 +164,7 @@ fn only_what_a_missing_member_sent_is_unseen() {
     for wrong_by in [-5_000_000, 5_000_000] {
         let mut lives = lives.clone();
         for recording in lives.iter_mut().filter(|recording| recording.life.member_id == 2) {
+            recording.life.boot_id = "a machine of its own".to_owned();
             recording.life.unix_micros = recording.life.unix_micros.saturating_add_signed(wrong_by);
         }
         let script = Script::of::<Raft>(&lives, &options);
@@ -370,7 +373,7 @@ fn times_that_no_clock_shows_are_damage() {
         let lives = Recording::read(file_of(&life, false, &[note]).into());
         for life in &lives {
             replay::<Raft>(life, &Options::default());
-            assert!(life.unix_micros(life.end_micros()) <= hustings_recorder::MICROS_MAX);
+            assert!(Clock::of(&lives).unix_micros(&life.life, life.end_micros()) <= hustings_recorder::MICROS_MAX);
         }
         assert_eq!(Story::tell(&lives, None), None);
         lives

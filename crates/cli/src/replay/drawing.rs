@@ -9,7 +9,7 @@ use hustings_core::Role;
 use hustings_recorder::judge::Conviction;
 use hustings_recorder::picture::{Message, Picture};
 use hustings_recorder::story::Story;
-use hustings_recorder::{Mark, NoteKind, Recording};
+use hustings_recorder::{Clock, Mark, NoteKind, Recording};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -53,7 +53,12 @@ impl<'a> Lanes<'a> {
 pub(super) fn draw(path: &Path, lives: &[(Recording, Picture)], convictions: &[Conviction]) -> Result<()> {
     let lanes = Lanes::of(lives);
     let recordings: Vec<Recording> = lives.iter().map(|(recording, _)| recording.clone()).collect();
-    let latest = lives.iter().map(|(recording, _)| recording.unix_micros(recording.end_micros())).max().unwrap_or(0);
+    let clock = Clock::of(&recordings);
+    let latest = lives
+        .iter()
+        .map(|(recording, _)| clock.unix_micros(&recording.life, recording.end_micros()))
+        .max()
+        .unwrap_or(0);
     let story = Story::tell(&recordings, None);
     let accused = convictions.first().map(|conviction| conviction.facts[1].at_micros);
     let (from, to) = match (accused, &story) {
@@ -70,9 +75,9 @@ pub(super) fn draw(path: &Path, lives: &[(Recording, Picture)], convictions: &[C
         "subject": lives.first().map_or("", |(recording, _)| recording.life.protocol.as_str()),
         "packsTerms": lives.first().is_some_and(|(recording, _)| recording.life.protocol == "paxos"),
         "nodes": lanes.0.len(), "from": 0, "end": to.saturating_sub(from),
-        "members": members(lives, &lanes, from, to),
-        "links": [], "messages": messages(lives, &lanes, from, to, &mut kinds),
-        "lines": lines(lives, &lanes, from, to),
+        "members": members(lives, &lanes, &clock, from, to),
+        "links": [], "messages": messages(lives, &lanes, &clock, from, to, &mut kinds),
+        "lines": lines(lives, &lanes, &clock, from, to),
         "violation": convictions.first().map(|conviction| json!({
             "at": conviction.facts[1].at_micros.saturating_sub(from).min(to - from), "property": conviction.property,
             "what": conviction.facts.each_ref().map(|fact| format!("{} {}", fact.member, fact.what)).join("; "),
@@ -97,14 +102,14 @@ fn number_of(role: Role) -> u64 {
 }
 
 /// The states of each member, in order; the one before the picture begins stands at its beginning.
-fn members(lives: &[(Recording, Picture)], lanes: &Lanes<'_>, from: u64, to: u64) -> Vec<Value> {
+fn members(lives: &[(Recording, Picture)], lanes: &Lanes<'_>, clock: &Clock, from: u64, to: u64) -> Vec<Value> {
     const UP: u64 = 0;
     const PAUSED: u64 = 1;
     const DOWN: u64 = 3;
     let mut rows: Vec<(u64, u64, [u64; 6])> = Vec::new();
     for (recording, picture) in lives {
         let lane = lanes.of_life(recording);
-        let at = |boot: u64| recording.unix_micros(boot);
+        let at = |boot: u64| clock.unix_micros(&recording.life, boot);
         let mut last = [UP, 0, 0, 0, 0, 0];
         let mut marks: Vec<(u64, u64)> = vec![(at(recording.life.boot_micros), UP)];
         for note in &recording.notes {
@@ -155,6 +160,7 @@ fn members(lives: &[(Recording, Picture)], lanes: &Lanes<'_>, from: u64, to: u64
 fn messages(
     lives: &[(Recording, Picture)],
     lanes: &Lanes<'_>,
+    clock: &Clock,
     from: u64,
     to: u64,
     kinds: &mut Vec<String>,
@@ -165,9 +171,11 @@ fn messages(
         let me = recording.life.member_id;
         for message in &picture.heard {
             let ends = (message.peer, me, message.fingerprint);
-            heard.entry(ends).or_default().push_back(recording.unix_micros(message.at_micros));
+            heard.entry(ends).or_default().push_back(clock.unix_micros(&recording.life, message.at_micros));
         }
-        said.extend(picture.said.iter().map(|message| (recording.unix_micros(message.at_micros), me, message)));
+        said.extend(
+            picture.said.iter().map(|message| (clock.unix_micros(&recording.life, message.at_micros), me, message)),
+        );
     }
     for times in heard.values_mut() {
         times.make_contiguous().sort_unstable();
@@ -199,7 +207,7 @@ fn messages(
 }
 
 /// The notes of the hosts, as lines of text.
-fn lines(lives: &[(Recording, Picture)], lanes: &Lanes<'_>, from: u64, to: u64) -> Vec<Value> {
+fn lines(lives: &[(Recording, Picture)], lanes: &Lanes<'_>, clock: &Clock, from: u64, to: u64) -> Vec<Value> {
     let mut lines = Vec::new();
     for (recording, _) in lives {
         let lane = lanes.of_life(recording);
@@ -210,7 +218,7 @@ fn lines(lives: &[(Recording, Picture)], lanes: &Lanes<'_>, from: u64, to: u64) 
                 Mark::Late { .. } | Mark::DiskStalled { .. } | Mark::Stopping | Mark::Ended { .. } => "fault",
                 _ => "host",
             };
-            let at = recording.unix_micros(note.at_micros);
+            let at = clock.unix_micros(&recording.life, note.at_micros);
             if (from..=to).contains(&at) {
                 lines.push((
                     at,
