@@ -38,7 +38,7 @@ wanted() { [ -z "${ONLY:-}" ] || [[ " $ONLY " == *" $1 "* ]]; }
 # Turns by their bounds, and what else a member counts; a line each.
 counted() { # number
   curl -s "127.0.0.1:$((port + $1))/metrics" | grep -E \
-    '^(hustings_loop_turn_seconds_bucket|hustings_loop_waited_seconds_total|etcd_server_heartbeat_send_failures_total|etcd_server_leader_changes_seen_total)' || true
+    '^(hustings_loop_turn_seconds_bucket|hustings_loop_waited_seconds_total|hustings_loop_long_turns|etcd_server_heartbeat_send_failures_total|etcd_server_leader_changes_seen_total)' || true
 }
 field() { awk -v name="$1:" '$1 == name { print $2 }' "/proc/${members[$2]}/status"; }
 during() { # what, command...
@@ -73,8 +73,10 @@ for name in after:
         turns.append((bound, count - below))
         below = count
 long = sum(count for bound, count in turns if bound == "+Inf" or float(bound) > 0.05)
-print(f"  n{n}: {below:.0f} turns, the longest {longest}; {long:.0f} above 50 ms; "
-      f"its loop waited {since('hustings_loop_waited_seconds_total'):.1f} s for a processor; "
+print(f"  n{n}: {below:.0f} turns, the longest {longest}; {long:.0f} above 50 ms"
+      + (f", in which its loop ran {since('hustings_loop_long_turns_ran_seconds_total') * 1000:.0f} of "
+         f"{since('hustings_loop_long_turns_seconds_total') * 1000:.0f} ms at most" if long else "") + "; "
+      f"it waited {since('hustings_loop_waited_seconds_total'):.1f} s for a processor; "
       f"{since('etcd_server_heartbeat_send_failures_total'):.0f} heartbeats late, "
       f"{since('etcd_server_leader_changes_seen_total'):.0f} changes of leader; "
       f"{memory}")

@@ -25,7 +25,7 @@ pub fn fix() -> Outcome {
 const TOOLS: [(&str, &[&str]); 2] =
     [("deny", &["check", "licenses", "bans", "sources"]), ("machete", &["--skip-target-dir"])];
 
-/// Whether the house is in order: format, papers, arrows, documentation, dependencies.
+/// Whether the house is in order: format, papers, arrows, documentation, packages, dependencies.
 ///
 /// # Errors
 /// The first look that failed.
@@ -35,6 +35,7 @@ pub fn tidy() -> Outcome {
         chore::cargo().args(["test", "-q", "-p", "hustings", "--test", "papers", "--test", "house", "--test", "doors"]),
     )?;
     chore::run(documentation(&mut chore::cargo()))?;
+    chore::run(&mut packages()?)?;
     for (tool, arguments) in TOOLS {
         if is_installed(tool) {
             chore::run(chore::cargo().arg(tool).args(arguments))?;
@@ -50,6 +51,24 @@ fn documentation(cargo: &mut Command) -> &mut Command {
     cargo
         .args(["doc", "--workspace", "--no-deps", "--quiet"])
         .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")
+}
+
+/// Packages every crate that may be published, each after those that it needs. Nothing is compiled for it.
+///
+/// # Errors
+/// A crate's manifest cannot be read.
+fn packages() -> Result<Command, String> {
+    let mut cargo = chore::cargo();
+    cargo.args(["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet", "--exclude", "xtask"]);
+    let crates = chore::root().join("crates");
+    let unreadable = |error: std::io::Error| format!("{}: {error}", crates.display());
+    for folder in std::fs::read_dir(&crates).map_err(unreadable)?.flatten() {
+        let manifest = std::fs::read_to_string(folder.path().join("Cargo.toml")).map_err(unreadable)?;
+        if manifest.lines().any(|line| line == "publish = false") {
+            cargo.arg("--exclude").arg(format!("hustings-{}", folder.file_name().display()));
+        }
+    }
+    Ok(cargo)
 }
 
 /// Whether cargo knows this subcommand.

@@ -17,6 +17,7 @@ mod kube_manifests;
 mod many_elections;
 mod newest_etcd;
 mod page_in_go;
+mod page_stores;
 #[cfg(feature = "proto")]
 mod proto;
 #[cfg(feature = "kube-apiserver")]
@@ -35,7 +36,7 @@ chores:
   fast            what most often goes wrong, in two minutes; `.ci/run` looks at everything
   ci              everything, as it is looked at before a change lands: xtask/ci.sh
   fix             mend what can be mended without thinking: lints that know their remedy, and the format
-  tidy            papers, arrows between crates, documentation, and what cargo deny and cargo machete say where they are installed
+  tidy            papers, arrows between crates, documentation, packages, and what cargo deny and cargo machete say where they are installed
   figures [why | browser | replays | leadership]
                   the figures that a page shows, run again; without a page the same as proving-ground-figures
   proto           compile crates/api/proto into crates/api/src/generated
@@ -56,6 +57,8 @@ chores:
   newest-etcd [--version 3.N.P] [--build-only]
                   build an etcd of today from the Go module proxy, and run the tests of elections at it
   page-in-go      run the lines in Go of docs/tutorials/a-leader-for-your-service.md, with etcd's client from the Go module proxy
+  page-stores [DIRECTORY]
+                  what the store keeps in memory, beside two page stores: puts, memory, disk, start, reads
   proving-ground-figures [--for DURATION] [--seeds N] [--memory MIB] [--only WORD] [--list]
                   run the commands of the figures in docs/proving-ground.md again and print their rows with the commit
   golden NUMBER   write the bytes of this build into golden/NUMBER, where they do not stand yet; old ones are never changed
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         ["kube-apiserver", rest @ ..] => with_cluster("kube-apiserver", rest),
         ["newest-etcd", rest @ ..] => newest_etcd::run(rest),
         ["page-in-go"] => page_in_go::run(),
+        ["page-stores", rest @ ..] => page_stores::run(rest),
         ["is-leader-beside", rest @ ..] => is_leader::run(rest),
         ["elections-beside", rest @ ..] => with_cluster("elections-beside", rest),
         ["many-elections", rest @ ..] => with_cluster("many-elections", rest),

@@ -7,9 +7,10 @@ mod support;
 
 use browser::Browser;
 use fantoccini::Locator;
+use hustings_testbed::Cluster;
 use serde_json::{Value, json};
 use std::process::Command;
-use support::{HUSTINGS, Running, http, hustings};
+use support::{HUSTINGS, Running, http, hustings, program};
 
 /// A laboratory that is open.
 struct Lab {
@@ -379,6 +380,34 @@ async fn two_protocols_meet_one_storm() {
     lab.stop();
 }
 
+/// A report that is open is the same drawing: messages, spells, marks and cells; text and picture are linked, names stay, one can zoom.
+async fn is_drawn_and_linked(browser: &Browser, verb: &str) {
+    // It is chance which of the shortest traces it is; two leaders have two calls and two votes at the least.
+    // Logs have cells where a run is simulated; the checker tells none, and of recordings the contents are not known.
+    for (what, least) in
+        [("line.message", 4), ("rect.span", 3), ("circle.mark", 3), ("rect.cell", usize::from(!matches!(verb, "check" | "replay")))]
+    {
+        let count = browser.ask(&format!("document.querySelectorAll('.spacetime {what}').length")).await;
+        assert!(count.as_u64() >= Some(least as u64), "{verb} draws {count} of {what}");
+    }
+    // A line shows its mark, a mark its line.
+    browser.ask("(document.querySelector('#lines li:nth-child(3) button').click(), true)").await;
+    browser.until("the mark is shown", "document.querySelector('circle.mark.chosen')").await;
+    let marked = "document.querySelector('circle.mark.chosen').dataset.line === document.querySelector('#lines li.chosen').dataset.line";
+    assert_eq!(browser.ask(marked).await, json!(true));
+    browser.ask("(document.querySelectorAll('circle.mark')[1].dispatchEvent(new MouseEvent('click')), true)").await;
+    assert_eq!(browser.ask(marked).await, json!(true));
+    let width = browser.ask("document.querySelector('.frame').scrollWidth").await.as_u64();
+    browser.click("[aria-label=\"Zoom in\"]").await;
+    browser
+        .until("it is larger", &format!("document.querySelector('.frame').scrollWidth > {}", width.unwrap_or(0)))
+        .await;
+    let sticks = "(() => { const frame = document.querySelector('.frame'); frame.scrollLeft = 1e6;
+        return Math.abs(frame.getBoundingClientRect().left - document.querySelector('.names').getBoundingClientRect().left) < 3; })()";
+    assert_eq!(browser.ask(sticks).await, json!(true), "names stay");
+    browser.picture(&format!("report-{verb}")).await;
+}
+
 /// Goal: a report is the same drawing: the step that violates is marked, text and picture are linked, names stay, one can zoom.
 /// Method: a story that fails, a trace of the checker and a seed, each with `--report`, opened as files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -428,33 +457,37 @@ async fn reports_show_where_a_property_falls() {
                 )
                 .await;
         }
-        // It is chance which of the shortest traces it is; two leaders have two calls and two votes at the least.
-        for (what, least) in [
-            ("line.message", 4),
-            ("rect.span", 3),
-            ("circle.mark", 3),
-            ("rect.cell", usize::from(arguments[0] != "check")),
-        ] {
-            let count = browser.ask(&format!("document.querySelectorAll('.spacetime {what}').length")).await;
-            assert!(count.as_u64() >= Some(least as u64), "{arguments:?} draws {count} of {what}");
-        }
-        // A line shows its mark, a mark its line.
-        browser.ask("(document.querySelector('#lines li:nth-child(3) button').click(), true)").await;
-        browser.until("the mark is shown", "document.querySelector('circle.mark.chosen')").await;
-        let marked = "document.querySelector('circle.mark.chosen').dataset.line === document.querySelector('#lines li.chosen').dataset.line";
-        assert_eq!(browser.ask(marked).await, json!(true));
-        browser.ask("(document.querySelectorAll('circle.mark')[1].dispatchEvent(new MouseEvent('click')), true)").await;
-        assert_eq!(browser.ask(marked).await, json!(true));
-        let width = browser.ask("document.querySelector('.frame').scrollWidth").await.as_u64();
-        browser.click("[aria-label=\"Zoom in\"]").await;
-        browser
-            .until("it is larger", &format!("document.querySelector('.frame').scrollWidth > {}", width.unwrap_or(0)))
-            .await;
-        let sticks = "(() => { const frame = document.querySelector('.frame'); frame.scrollLeft = 1e6;
-            return Math.abs(frame.getBoundingClientRect().left - document.querySelector('.names').getBoundingClientRect().left) < 3; })()";
-        assert_eq!(browser.ask(sticks).await, json!(true), "names stay");
-        browser.picture(&format!("report-{}", arguments[0])).await;
+        is_drawn_and_linked(&browser, arguments[0]).await;
     }
+    assert_eq!(browser.errors().await, Vec::<String>::new());
+    browser.close().await;
+    lab.stop();
+}
+
+/// Goal: what members recorded is drawn as a run of the laboratory is. Method: real members, whose leader is killed after a write; what
+/// they recorded is played again with `--report`, and the page is opened as a file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn recordings_are_drawn_as_runs_are() {
+    let mut cluster = Cluster::start(program(), 3).await.expect("three members serve");
+    let leader = cluster.leader().await.expect("one of them leads");
+    let put = hustings(&["put", "greeting", "hello", "--endpoints", &cluster.endpoints().join(",")]);
+    assert_eq!(put.code, Some(0), "{put:?}");
+    cluster.kill(leader);
+    cluster.leader().await.expect("another one leads");
+    let page = cluster.directory().join("replay.html").to_str().expect("text").to_owned();
+    let rings: Vec<String> =
+        cluster.nodes.iter().map(|node| node.data_dir.to_str().expect("text").to_owned()).collect();
+    let mut arguments = vec!["replay", "--report", &page];
+    arguments.extend(rings.iter().map(String::as_str));
+    let ended = hustings(&arguments);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lab = Lab::start(&[]);
+    let browser = Browser::open(&lab.url, "lab").await;
+    browser.client.goto(&format!("file://{page}")).await.expect("it opens");
+    browser.until("it is drawn", "document.querySelectorAll('.names text').length >= 3").await;
+    let lines = browser.ask("document.getElementById('lines').textContent").await;
+    assert!(lines.as_str().is_some_and(|lines| lines.contains("leads") || lines.contains("Leader")), "{lines}");
+    is_drawn_and_linked(&browser, "replay").await;
     assert_eq!(browser.errors().await, Vec::<String>::new());
     browser.close().await;
     lab.stop();

@@ -21,14 +21,14 @@ const CLOCK_STEP_MICROS: i64 = 100_000;
 pub(super) struct Noting {
     /// The wall clock less the boot clock, in microseconds, at the last look.
     clock_offset_micros: i64,
-    /// Time that this thread had waited for a processor, in microseconds, at the last look.
-    waited_micros: u64,
+    /// The times of this thread at the last look.
+    thread: ThreadTimes,
     voters: Vec<String>,
 }
 
 impl Noting {
     pub(super) fn new() -> Noting {
-        Noting { clock_offset_micros: clock_offset_micros(), waited_micros: 0, voters: Vec::new() }
+        Noting { clock_offset_micros: clock_offset_micros(), thread: ThreadTimes::default(), voters: Vec::new() }
     }
 }
 
@@ -38,11 +38,30 @@ fn clock_offset_micros() -> i64 {
     signed(unix_micros()) - signed(boot_micros())
 }
 
-/// Time that this thread has been ready to run and was not run, in microseconds, since it began; 0 where the kernel does not say.
-fn waited_micros() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = text.split_whitespace().nth(1).and_then(|nanos| nanos.parse::<u64>().ok());
-    nanos.unwrap_or(0) / 1_000
+/// Times of a thread since it began, in microseconds; 0 where the kernel does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct ThreadTimes {
+    /// Time on a processor.
+    ran_micros: u64,
+    /// Time in which it was ready to run and was not run.
+    waited_micros: u64,
+}
+
+impl ThreadTimes {
+    /// Those of this thread now.
+    fn now() -> ThreadTimes {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let mut micros = text.split_whitespace().map(|nanos| nanos.parse::<u64>().unwrap_or(0) / 1_000);
+        let [ran_micros, waited_micros] = [micros.next(), micros.next()].map(Option::unwrap_or_default);
+        ThreadTimes { ran_micros, waited_micros }
+    }
+
+    fn since(self, before: ThreadTimes) -> ThreadTimes {
+        ThreadTimes {
+            ran_micros: self.ran_micros.saturating_sub(before.ran_micros),
+            waited_micros: self.waited_micros.saturating_sub(before.waited_micros),
+        }
+    }
 }
 
 impl<P: Protocol, S: StateMachine> Host<P, S> {
@@ -120,29 +139,36 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         }
     }
 
+    /// The times of this thread since the last look, which was half a second ago at most.
+    fn times_since_last_look(&mut self) -> ThreadTimes {
+        let now = ThreadTimes::now();
+        now.since(std::mem::replace(&mut self.noting.thread, now))
+    }
+
     /// Counts a turn of the loop, and notes one that took long or was interrupted.
     pub(super) fn mark_long_turn(&mut self, since: Instant) {
         let took = since.elapsed();
         self.wiring.counters.on_turn(took);
         if took >= LATE {
-            Counters::add(&self.wiring.counters.turns_long, 1);
-            self.mark_late(took);
+            let counters = self.wiring.counters.clone();
+            Counters::add(&counters.turns_long, 1);
+            Counters::add(&counters.turns_long_micros, micros(took));
+            let ran_micros = self.mark_late(took).ran_micros.min(micros(took));
+            Counters::add(&counters.turns_long_ran_micros, ran_micros);
         }
     }
 
-    fn mark_late(&mut self, late: Duration) {
-        if self.wiring.tape.is_none() {
-            return;
-        }
-        let waited = waited_micros();
-        let waited_micros = waited.saturating_sub(std::mem::replace(&mut self.noting.waited_micros, waited));
-        self.mark(|_| Mark::Late { micros: micros(late), waited_micros });
+    /// Notes it with the times of this thread, and gives these.
+    fn mark_late(&mut self, late: Duration) -> ThreadTimes {
+        let times = self.times_since_last_look();
+        self.mark(|_| Mark::Late { micros: micros(late), waited_micros: times.waited_micros });
+        times
     }
 
     /// Now and then: how long the loop has waited for a processor, and whether somebody has set the wall clock.
     pub(super) fn watch_clocks(&mut self) {
-        self.noting.waited_micros = waited_micros();
-        self.wiring.counters.loop_waited_micros.store(self.noting.waited_micros, Ordering::Relaxed);
+        self.noting.thread = ThreadTimes::now();
+        self.wiring.counters.loop_waited_micros.store(self.noting.thread.waited_micros, Ordering::Relaxed);
         if self.wiring.tape.is_none() {
             return;
         }

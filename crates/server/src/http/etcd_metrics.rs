@@ -73,11 +73,11 @@ pub(crate) fn encode(out: &mut String, metrics: &Metrics, status: &NodeStatus, d
 }
 
 fn number(out: &mut String, name: &str, kind: &str, value: u64) {
-    // Writing into a string does not fail; so everywhere here.
-    let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} {kind}\n{name} {value}");
+    super::number(out, name, kind, "As in etcd.", value);
 }
 
 fn durations(out: &mut String, name: &str, durations: &Durations) {
+    // Writing into a string does not fail; so everywhere here.
     let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} histogram");
     series(out, name, "", durations);
 }

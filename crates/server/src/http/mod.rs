@@ -11,7 +11,8 @@
 //!
 //! Read next: [`crate::http::gateway`], the services over HTTP.
 
-use std::sync::atomic::Ordering;
+use std::fmt::{Display, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -255,30 +256,28 @@ impl<B: Backend> Services<B> {
         let quota_bytes = self.options.quota_backend_bytes;
         etcd_metrics::encode(&mut out, &self.metrics, &status, self.quota.size(), quota_bytes);
         self.metrics.encode_expiries(&mut out);
-        let held = self.memory.used();
-        out.push_str(&format!(
-            "# HELP hustings_memory_held_bytes Bytes held for clients, of --memory-limit.\n\
-             # TYPE hustings_memory_held_bytes gauge\nhustings_memory_held_bytes {held}\n"
-        ));
-        let (version, differing) = (status.version.0, status.differing.len());
-        out.push_str(&format!(
-            "# HELP hustings_apply_version By which rules entries are applied.\n\
-             # TYPE hustings_apply_version gauge\nhustings_apply_version {version}\n\
-             # HELP hustings_members_differing Members whose state differed when this leader last compared.\n\
-             # TYPE hustings_members_differing gauge\nhustings_members_differing {differing}\n"
-        ));
+        let help = "Bytes held for clients, of --memory-limit.";
+        number(&mut out, "hustings_memory_held_bytes", "gauge", help, self.memory.used());
+        number(&mut out, "hustings_apply_version", "gauge", "By which rules entries are applied.", status.version.0);
+        let help = "Members whose state differed when this leader last compared.";
+        number(&mut out, "hustings_members_differing", "gauge", help, status.differing.len());
         if let Some(node) = self.metrics.node.get() {
             let name = "hustings_loop_turn_seconds";
             out.push_str(&format!(
                 "# HELP {name} Turns of the thread that sends heartbeats and votes, and applies.\n# TYPE {name} histogram\n"
             ));
             etcd_metrics::micros(&mut out, name, "", &TURN_BUCKETS_MICROS, &node.turns, &node.turn_micros);
-            let waited = Duration::from_micros(node.loop_waited_micros.load(Ordering::Relaxed)).as_secs_f64();
-            let name = "hustings_loop_waited_seconds_total";
-            out.push_str(&format!(
-                "# HELP {name} Time in which the thread that sends heartbeats and votes was ready to run and got no processor.\n\
-                 # TYPE {name} counter\n{name} {waited}\n"
-            ));
+            let mut seconds = |name: &str, help: &str, micros: &AtomicU64| {
+                let value = Duration::from_micros(micros.load(Ordering::Relaxed)).as_secs_f64();
+                number(&mut out, name, "counter", help, value);
+            };
+            let help =
+                "Time in which the thread that sends heartbeats and votes was ready to run and got no processor.";
+            seconds("hustings_loop_waited_seconds_total", help, &node.loop_waited_micros);
+            let help = "Time of its turns of 50 ms or more.";
+            seconds("hustings_loop_long_turns_seconds_total", help, &node.turns_long_micros);
+            let help = "Part of that time, at most, in which it was on a processor.";
+            seconds("hustings_loop_long_turns_ran_seconds_total", help, &node.turns_long_ran_micros);
         }
         respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
     }
@@ -338,4 +337,10 @@ impl<B: Backend> Services<B> {
             "is_confirmed": leader == before.me,
         }))
     }
+}
+
+/// Appends a metric of one number, with what it is.
+fn number(out: &mut String, name: &str, kind: &str, help: &str, value: impl Display) {
+    // Writing into a string does not fail.
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
 }
