@@ -23,10 +23,6 @@ fn is_registration(message: &Message) -> bool {
     matches!(message, Message::Registration { .. })
 }
 
-fn terms(theatre: &Theatre, id: u64) -> Vec<u64> {
-    theatre.value(id).log().iter().map(|entry| entry.lsn.term.0).collect()
-}
-
 /// Three nodes with these ledgers, by the terms of their records.
 fn ledgers(term: u64, of: [&[u64]; 3]) -> Theatre {
     let mut theatre = cast(3);
@@ -109,7 +105,7 @@ fn cs_4_an_advisory_whose_commit_was_lost_is_in_the_next_term() {
     let mut theatre = ledgers(3, [&[], &[1, 2, 3, 3, 3], &[1, 2, 3, 3]]);
     theatre.kill(1);
     theatre.elect(3);
-    assert_eq!((theatre.leaders(), terms(&theatre, 3)), (vec![3], vec![1, 2, 3, 3, 3, 4]));
+    assert_eq!((theatre.leaders(), theatre.terms(3)), (vec![3], vec![1, 2, 3, 3, 3, 4]));
 }
 
 #[test]
@@ -123,7 +119,7 @@ fn cs_5_an_advisory_of_a_minority_is_cut_back() {
     theatre.join(1, 2);
     theatre.join(1, 3);
     theatre.settle();
-    assert_eq!((terms(&theatre, 1), theatre.commit(1)), (vec![1, 2, 3, 3, 4], 5));
+    assert_eq!((theatre.terms(1), theatre.commit(1)), (vec![1, 2, 3, 3, 4], 5));
 }
 
 #[test]
@@ -131,8 +127,8 @@ fn what_the_new_leader_holds_and_the_highest_lsn_does_not_goes() {
     // Goal: the leader's own tail. Method: n1 holds much of term 2 that nobody else does; n2 has one record of term 3.
     let mut theatre = ledgers(3, [&[1, 2, 2, 2, 2, 2], &[1, 1, 3], &[1, 1, 3]]);
     theatre.elect(1);
-    assert_eq!((theatre.leaders(), terms(&theatre, 1)), (vec![1], vec![1, 1, 3, 4]));
-    assert!((2..=3).all(|id| terms(&theatre, id) == [1, 1, 3, 4]));
+    assert_eq!((theatre.leaders(), theatre.terms(1)), (vec![1], vec![1, 1, 3, 4]));
+    assert!((2..=3).all(|id| theatre.terms(id) == [1, 1, 3, 4]));
 }
 
 #[test]

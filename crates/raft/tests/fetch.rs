@@ -2,16 +2,9 @@
 
 mod hosts;
 
-use hosts::{Hosts, Said};
-use hustings_core::replica::{Policy, ReplicaMessage, ReplicaTimer};
-use hustings_core::{Cluster, Limits};
+use hosts::{Hosts, Said, cutting};
+use hustings_core::replica::{ReplicaMessage, ReplicaTimer};
 use hustings_raft::Timer;
-
-fn cutting() -> Hosts {
-    let limits = Limits { trailing_entries: 0, ..Limits::default() };
-    let policy = Policy { entries_max: 2, ..Policy::default() };
-    Hosts::new(Cluster { limits, ..Cluster::of(3, 1) }, policy)
-}
 
 /// A fetch of some thirty chunks by n3, from n1, under way: the offer has come and nothing was answered yet.
 fn fetching() -> Hosts {

@@ -11,31 +11,31 @@ use hustings_core::{
     Cluster, Durable, Effect, Effects, Entry, Input, Lsn, NodeId, Protocol, Record, RestsOn, Role, Term,
 };
 use hustings_raft::{Message, Options, Raft, Timer, VoteReply, VoteRequest};
-use support::{Stage, history};
+use support::{Theatre, Verbs as _, history};
 
 const PAPER: Options = Options { pre_vote: false, check_quorum: false, defect: None };
 
-fn paper_stage(voters: u64) -> Stage {
-    Stage::new(Cluster::of(voters, 1), PAPER)
+fn paper_theatre(voters: u64) -> Theatre {
+    Theatre::new(Cluster::of(voters, 1), PAPER)
 }
 
 /// A node of three that was brought into this role, in this term.
-fn in_role(role: Role, term: u64) -> Stage {
-    let mut stage = paper_stage(3);
+fn in_role(role: Role, term: u64) -> Theatre {
+    let mut theatre = paper_theatre(3);
     match role {
-        Role::Follower => stage.start(1, history(term, None, &[])),
+        Role::Follower => theatre.enter(1, history(term, None, &[])),
         role => {
-            stage.start(1, history(term - 1, None, &[]));
-            stage.fire(1, Timer::Election);
-            stage.take_messages();
+            theatre.enter(1, history(term - 1, None, &[]));
+            theatre.fire(1, Timer::Election);
+            theatre.take_messages();
             if role == Role::Leader {
-                stage.deliver(2, 1, grant(term));
-                stage.take_messages();
+                theatre.deliver(2, 1, grant(term));
+                theatre.take_messages();
             }
         }
     }
-    assert_eq!((stage.role(1), stage.term(1)), (role, term));
-    stage
+    assert_eq!((theatre.role(1), theatre.term(1)), (role, term));
+    theatre
 }
 
 fn grant(term: u64) -> Message {
@@ -56,8 +56,8 @@ fn append(term: u64, previous: Lsn, terms: &[u64], commit: u64) -> Message {
     Message::Append { term: Term(term), previous, entries: entries.collect(), commit }
 }
 
-fn to(stage: &mut Stage, id: u64) -> Vec<Message> {
-    let messages = stage.take_messages().into_iter();
+fn to(theatre: &mut Theatre, id: u64) -> Vec<Message> {
+    let messages = theatre.take_messages().into_iter();
     messages.filter(|(_, to, _)| *to == id).map(|(_, _, message)| message).collect()
 }
 
@@ -70,12 +70,12 @@ const ROLES: [Role; 3] = [Role::Follower, Role::Candidate, Role::Leader];
 #[test]
 fn a_later_term_is_taken_over_in_every_role() {
     for role in ROLES {
-        let mut stage = in_role(role, 2);
-        stage.deliver(2, 1, append(3, Lsn::ZERO, &[], 0));
-        assert_eq!((stage.role(1), stage.term(1), stage.leader_of(1)), (Role::Follower, 3, Some(2)), "{role}");
-        let mut stage = in_role(role, 2);
-        stage.deliver(2, 1, vote_request(3, Lsn::new(2, 9)));
-        assert_eq!((stage.role(1), stage.term(1), stage.leader_of(1)), (Role::Follower, 3, None), "{role}");
+        let mut theatre = in_role(role, 2);
+        theatre.deliver(2, 1, append(3, Lsn::ZERO, &[], 0));
+        assert_eq!((theatre.role(1), theatre.term(1), theatre.leader_of(1)), (Role::Follower, 3, Some(2)), "{role}");
+        let mut theatre = in_role(role, 2);
+        theatre.deliver(2, 1, vote_request(3, Lsn::new(2, 9)));
+        assert_eq!((theatre.role(1), theatre.term(1), theatre.leader_of(1)), (Role::Follower, 3, None), "{role}");
     }
 }
 
@@ -83,12 +83,12 @@ fn a_later_term_is_taken_over_in_every_role() {
 #[test]
 fn a_stale_term_is_rejected_in_every_role() {
     for role in ROLES {
-        let mut stage = in_role(role, 3);
-        let before = stage.raft(1).clone();
-        stage.deliver(2, 1, vote_request(2, Lsn::new(2, 9)));
-        stage.deliver(2, 1, append(2, Lsn::ZERO, &[2, 2], 2));
-        assert_eq!(stage.raft(1), &before, "{role}: nothing changes");
-        for answer in to(&mut stage, 2) {
+        let mut theatre = in_role(role, 3);
+        let before = theatre.value(1).clone();
+        theatre.deliver(2, 1, vote_request(2, Lsn::new(2, 9)));
+        theatre.deliver(2, 1, append(2, Lsn::ZERO, &[2, 2], 2));
+        assert_eq!(theatre.value(1), &before, "{role}: nothing changes");
+        for answer in to(&mut theatre, 2) {
             assert_eq!(answer.term(), Term(3), "{role}: the sender learns the later term");
             let is_yes = matches!(&answer, Message::VoteReply(reply) if reply.is_granted);
             assert!(!is_yes && !matches!(answer, Message::Matched { index, .. } if index > 0), "{role}: {answer:?}");
@@ -102,25 +102,25 @@ fn a_stale_term_is_rejected_in_every_role() {
 #[test]
 fn a_server_starts_as_follower() {
     for durable in [Durable::default(), history(4, Some(1), &[1, 4])] {
-        let mut stage = paper_stage(3);
-        stage.start(1, durable);
-        assert_eq!((stage.role(1), stage.leader_of(1)), (Role::Follower, None), "even one that voted for itself");
-        assert!(stage.is_armed(1, Timer::Election));
+        let mut theatre = paper_theatre(3);
+        theatre.enter(1, durable);
+        assert_eq!((theatre.role(1), theatre.leader_of(1)), (Role::Follower, None), "even one that voted for itself");
+        assert!(theatre.is_armed(1, Timer::Election));
     }
 }
 
 /// §5.2: "Leaders send periodic heartbeats (AppendEntries RPCs that carry no log entries) to all followers."
 #[test]
 fn a_leader_speaks_at_every_interval() {
-    let mut stage = paper_stage(3);
-    stage.elect(1);
+    let mut theatre = paper_theatre(3);
+    theatre.elect(1);
     for _ in 0..3 {
-        stage.fire(1, Timer::Heartbeat);
-        let said = stage.take_messages();
+        theatre.fire(1, Timer::Heartbeat);
+        let said = theatre.take_messages();
         let beats: Vec<u64> =
             said.iter().filter(|(_, _, m)| matches!(m, Message::Heartbeat { .. })).map(|(_, to, _)| *to).collect();
         assert_eq!(beats, [2, 3]);
-        assert!(stage.is_armed(1, Timer::Heartbeat), "and again");
+        assert!(theatre.is_armed(1, Timer::Heartbeat), "and again");
     }
 }
 
@@ -130,13 +130,13 @@ fn a_leader_speaks_at_every_interval() {
 #[test]
 fn a_follower_or_candidate_that_times_out_begins_an_election() {
     for role in [Role::Follower, Role::Candidate] {
-        let mut stage = in_role(role, 2);
-        stage.fire(1, Timer::Election);
-        assert_eq!((stage.role(1), stage.term(1)), (Role::Candidate, 3), "{role}");
-        assert_eq!(stage.raft(1).promise(), hustings_core::Promise::vote(Term(3), NodeId(1)), "{role}");
-        let asked: Vec<u64> = stage.take_messages().iter().map(|(_, to, _)| *to).collect();
+        let mut theatre = in_role(role, 2);
+        theatre.fire(1, Timer::Election);
+        assert_eq!((theatre.role(1), theatre.term(1)), (Role::Candidate, 3), "{role}");
+        assert_eq!(theatre.value(1).promise(), hustings_core::Promise::vote(Term(3), NodeId(1)), "{role}");
+        let asked: Vec<u64> = theatre.take_messages().iter().map(|(_, to, _)| *to).collect();
         assert_eq!(asked, [2, 3], "{role}");
-        assert!(stage.is_armed(1, Timer::Election), "{role}: it may have to try again");
+        assert!(theatre.is_armed(1, Timer::Election), "{role}: it may have to try again");
     }
 }
 
@@ -162,13 +162,13 @@ fn an_election_is_won_by_a_majority_in_one_round() {
         (5, &[], &[2, 3, 4, 5], Role::Follower),
     ];
     for (size, yes, no, role) in rows {
-        let mut stage = paper_stage(size);
+        let mut theatre = paper_theatre(size);
         if size > 1 {
-            stage.fire(1, Timer::Election);
+            theatre.fire(1, Timer::Election);
         }
-        yes.iter().for_each(|id| stage.deliver(*id, 1, grant(1)));
-        no.iter().for_each(|id| stage.deliver(*id, 1, refusal(1)));
-        assert_eq!((stage.role(1), stage.term(1)), (role, 1), "{size} servers: {yes:?} say yes, {no:?} no");
+        yes.iter().for_each(|id| theatre.deliver(*id, 1, grant(1)));
+        no.iter().for_each(|id| theatre.deliver(*id, 1, refusal(1)));
+        assert_eq!((theatre.role(1), theatre.term(1)), (role, 1), "{size} servers: {yes:?} say yes, {no:?} no");
     }
 }
 
@@ -185,10 +185,10 @@ fn a_follower_votes_for_the_first_that_asks() {
         (Some(3), 2, false),
     ];
     for (voted, asks, expected) in rows {
-        let mut stage = paper_stage(3);
-        stage.start(1, history(1, voted, &[]));
-        stage.deliver(asks, 1, vote_request(1, Lsn::ZERO));
-        let answers = to(&mut stage, asks);
+        let mut theatre = paper_theatre(3);
+        theatre.enter(1, history(1, voted, &[]));
+        theatre.deliver(asks, 1, vote_request(1, Lsn::ZERO));
+        let answers = to(&mut theatre, asks);
         let [Message::VoteReply(reply)] = &answers[..] else { panic!("one answer: {answers:?}") };
         assert_eq!((reply.is_granted, reply.term), (expected, Term(1)), "voted {voted:?}, n{asks} asks");
     }
@@ -199,9 +199,9 @@ fn a_follower_votes_for_the_first_that_asks() {
 #[test]
 fn a_candidate_falls_back_before_a_leader_of_its_own_or_a_later_term() {
     for term in [2, 3] {
-        let mut stage = in_role(Role::Candidate, 2);
-        stage.deliver(3, 1, append(term, Lsn::ZERO, &[], 0));
-        assert_eq!((stage.role(1), stage.term(1), stage.leader_of(1)), (Role::Follower, term, Some(3)));
+        let mut theatre = in_role(Role::Candidate, 2);
+        theatre.deliver(3, 1, append(term, Lsn::ZERO, &[], 0));
+        assert_eq!((theatre.role(1), theatre.term(1), theatre.leader_of(1)), (Role::Follower, term, Some(3)));
     }
 }
 
@@ -255,13 +255,13 @@ fn simultaneous_timeouts_are_rare() {
 /// the index and term of the entry in its log that immediately precedes the new entries".
 #[test]
 fn a_leader_sends_new_entries_with_the_place_before_them() {
-    let mut stage = paper_stage(3);
-    stage.elect(1);
-    stage.propose(1, "before");
-    let previous = stage.last(1);
-    stage.propose_quietly(1, "x");
+    let mut theatre = paper_theatre(3);
+    theatre.elect(1);
+    theatre.propose(1, "before");
+    let previous = theatre.last(1);
+    theatre.propose_quietly(1, "x");
     for id in [2, 3] {
-        let said = to_both(&stage, id);
+        let said = to_both(&theatre, id);
         let [Message::Append { previous: place, entries, term, .. }] = &said[..] else {
             panic!("one append: {said:?}")
         };
@@ -270,8 +270,8 @@ fn a_leader_sends_new_entries_with_the_place_before_them() {
     }
 }
 
-fn to_both(stage: &Stage, id: u64) -> Vec<Message> {
-    stage.bag.iter().filter(|(_, to, _)| *to == id).map(|(_, _, message)| message.clone()).collect()
+fn to_both(theatre: &Theatre, id: u64) -> Vec<Message> {
+    theatre.table.iter().filter(|(_, to, _)| *to == id).map(|(_, _, message)| message.clone()).collect()
 }
 
 /// §5.3: "A log entry is committed once the leader that created the entry has replicated it on a majority of the servers."
@@ -291,16 +291,16 @@ fn an_entry_commits_once_a_majority_holds_it() {
         (5, &[2, 2, 2], false),
     ];
     for (size, acknowledge, expected) in rows {
-        let mut stage = paper_stage(size);
+        let mut theatre = paper_theatre(size);
         if size > 1 {
-            stage.elect(1);
+            theatre.elect(1);
         }
-        stage.propose_quietly(1, "x");
-        stage.take_messages();
-        let (term, index) = (Term(1), stage.last(1).index);
-        acknowledge.iter().for_each(|id| stage.deliver(*id, 1, Message::Matched { term, index }));
-        assert_eq!(stage.commit(1) == index, expected, "{size} servers, {acknowledge:?} acknowledge");
-        let is_applied = stage.member(1).applied.last().is_some_and(|entry| entry.lsn.index == index);
+        theatre.propose_quietly(1, "x");
+        theatre.take_messages();
+        let (term, index) = (Term(1), theatre.last(1).index);
+        acknowledge.iter().for_each(|id| theatre.deliver(*id, 1, Message::Matched { term, index }));
+        assert_eq!(theatre.commit(1) == index, expected, "{size} servers, {acknowledge:?} acknowledge");
+        let is_applied = theatre.actor(1).applied.last().is_some_and(|entry| entry.lsn.index == index);
         assert_eq!(is_applied, expected, "the leader applies what is committed, and nothing else");
     }
 }
@@ -309,11 +309,11 @@ fn an_entry_commits_once_a_majority_holds_it() {
 #[test]
 fn a_commit_carries_everything_before_it() {
     for terms in [&[][..], &[2], &[1, 2], &[1]] {
-        let mut stage = paper_stage(3);
-        stage.start(1, history(2, None, terms));
-        stage.elect(1);
-        stage.propose(1, "x");
-        let applied: Vec<u64> = stage.member(1).applied.iter().map(|entry| entry.lsn.term.0).collect();
+        let mut theatre = paper_theatre(3);
+        theatre.enter(1, history(2, None, terms));
+        theatre.elect(1);
+        theatre.propose(1, "x");
+        let applied: Vec<u64> = theatre.actor(1).applied.iter().map(|entry| entry.lsn.term.0).collect();
         assert_eq!(applied, [terms, &[3, 3]].concat(), "{terms:?}");
     }
 }
@@ -325,9 +325,9 @@ fn a_follower_applies_in_log_order_what_the_leader_says_is_committed() {
     // Entries that the leader sends, its commit, what the follower applies.
     let rows: [(&[u64], u64, u64); 5] = [(&[1], 1, 1), (&[1, 1], 2, 2), (&[1, 1], 1, 1), (&[1, 1], 0, 0), (&[1], 7, 1)];
     for (terms, commit, expected) in rows {
-        let mut stage = paper_stage(3);
-        stage.deliver(2, 1, append(1, Lsn::ZERO, terms, commit));
-        let applied: Vec<u64> = stage.member(1).applied.iter().map(|entry| entry.lsn.index).collect();
+        let mut theatre = paper_theatre(3);
+        theatre.deliver(2, 1, append(1, Lsn::ZERO, terms, commit));
+        let applied: Vec<u64> = theatre.actor(1).applied.iter().map(|entry| entry.lsn.index).collect();
         assert_eq!(applied, (1..=expected).collect::<Vec<_>>(), "{terms:?} with commit {commit}");
     }
 }
@@ -335,11 +335,11 @@ fn a_follower_applies_in_log_order_what_the_leader_says_is_committed() {
 /// Figure 2, AppendEntries 5: "set commitIndex = min(leaderCommit, index of last new entry)".
 #[test]
 fn a_follower_believes_a_commit_only_as_far_as_its_log_is_the_leaders() {
-    let mut stage = paper_stage(3);
-    stage.start(1, history(3, None, &[1, 2]));
-    stage.deliver(2, 1, append(3, Lsn::new(1, 1), &[], 2));
+    let mut theatre = paper_theatre(3);
+    theatre.enter(1, history(3, None, &[1, 2]));
+    theatre.deliver(2, 1, append(3, Lsn::new(1, 1), &[], 2));
     assert_eq!(
-        (stage.commit(1), stage.terms(1)),
+        (theatre.commit(1), theatre.terms(1)),
         (1, vec![1, 2]),
         "its entry of term 2 may not be the leader's second"
     );
@@ -361,11 +361,11 @@ fn a_follower_checks_the_place_before_new_entries() {
         (Lsn::new(1, 9), Some((1, Some(1)))),
     ];
     for (previous, refused) in rows {
-        let mut stage = paper_stage(3);
-        stage.start(1, history(3, None, &[1, 2]));
-        stage.deliver(2, 1, Message::Commit { term: Term(3), index: 1 });
-        stage.deliver(2, 1, append(3, previous, &[], 0));
-        let answers = to(&mut stage, 2);
+        let mut theatre = paper_theatre(3);
+        theatre.enter(1, history(3, None, &[1, 2]));
+        theatre.deliver(2, 1, Message::Commit { term: Term(3), index: 1 });
+        theatre.deliver(2, 1, append(3, previous, &[], 0));
+        let answers = to(&mut theatre, 2);
         match (&answers[..], refused) {
             ([Message::Matched { index, .. }], None) => assert_eq!(*index, previous.index.max(1), "{previous}"),
             ([Message::Rejected { index, hint_index, hint_term, .. }], Some((at, term))) => {
@@ -377,7 +377,7 @@ fn a_follower_checks_the_place_before_new_entries() {
             }
             other => panic!("after {previous}: {other:?}"),
         }
-        assert_eq!(stage.terms(1), [1, 2], "nothing was sent, so nothing changes");
+        assert_eq!(theatre.terms(1), [1, 2], "nothing was sent, so nothing changes");
     }
 }
 
@@ -395,13 +395,13 @@ fn a_follower_deletes_what_conflicts_and_only_that() {
         (Lsn::new(1, 1), &[2], &[1, 2], 0),
     ];
     for (previous, terms, expected, written) in rows {
-        let mut stage = paper_stage(3);
-        stage.start(1, history(4, None, &[1, 2]));
-        let before = stage.member(1).written;
-        stage.deliver(2, 1, append(4, previous, terms, 0));
-        assert_eq!(stage.terms(1), expected, "{terms:?} after {previous}");
-        assert_eq!(stage.member(1).written - before, written, "{terms:?} after {previous}: nothing is written twice");
-        let held: Vec<u64> = stage.member(1).durable.entries.values().map(|entry| entry.lsn.term.0).collect();
+        let mut theatre = paper_theatre(3);
+        theatre.enter(1, history(4, None, &[1, 2]));
+        let before = theatre.actor(1).written;
+        theatre.deliver(2, 1, append(4, previous, terms, 0));
+        assert_eq!(theatre.terms(1), expected, "{terms:?} after {previous}");
+        assert_eq!(theatre.actor(1).written - before, written, "{terms:?} after {previous}: nothing is written twice");
+        let held: Vec<u64> = theatre.actor(1).durable.entries.values().map(|entry| entry.lsn.term.0).collect();
         assert_eq!(held, expected, "the disk holds the same");
     }
 }
@@ -409,13 +409,13 @@ fn a_follower_deletes_what_conflicts_and_only_that() {
 /// §5.3 and §5.5: "the leader retries AppendEntries RPCs indefinitely"; repeated ones do no harm.
 #[test]
 fn an_append_that_arrives_twice_changes_nothing_the_second_time() {
-    let mut stage = paper_stage(3);
+    let mut theatre = paper_theatre(3);
     let message = append(1, Lsn::ZERO, &[1, 1], 1);
-    stage.deliver(2, 1, message.clone());
-    let (once, first) = (stage.raft(1).clone(), to(&mut stage, 2));
-    stage.deliver(2, 1, message);
-    assert_eq!(stage.raft(1), &once);
-    let again = to(&mut stage, 2);
+    theatre.deliver(2, 1, message.clone());
+    let (once, first) = (theatre.value(1).clone(), to(&mut theatre, 2));
+    theatre.deliver(2, 1, message);
+    assert_eq!(theatre.value(1), &once);
+    let again = to(&mut theatre, 2);
     assert_eq!(first.len(), again.len(), "answered again, for the first answer may be lost: {again:?}");
 }
 
@@ -425,10 +425,10 @@ fn an_append_that_arrives_twice_changes_nothing_the_second_time() {
 #[test]
 fn a_vote_request_describes_the_candidates_log() {
     for (terms, last) in [(&[][..], Lsn::ZERO), (&[1], Lsn::new(1, 1)), (&[1, 2], Lsn::new(2, 2))] {
-        let mut stage = paper_stage(3);
-        stage.start(1, history(2, None, terms));
-        stage.fire(1, Timer::Election);
-        for (_, _, message) in stage.take_messages() {
+        let mut theatre = paper_theatre(3);
+        theatre.enter(1, history(2, None, terms));
+        theatre.fire(1, Timer::Election);
+        for (_, _, message) in theatre.take_messages() {
             let Message::Vote(request) = message else { panic!("a vote request: {message:?}") };
             assert_eq!((request.term, request.last), (Term(3), last));
         }
@@ -452,13 +452,13 @@ fn a_voter_compares_last_terms_then_lengths() {
         (&[], Lsn::ZERO, true),
     ];
     for (terms, last, expected) in rows {
-        let mut stage = paper_stage(3);
-        stage.start(1, history(2, None, terms));
-        stage.deliver(2, 1, vote_request(3, last));
-        let answers = to(&mut stage, 2);
+        let mut theatre = paper_theatre(3);
+        theatre.enter(1, history(2, None, terms));
+        theatre.deliver(2, 1, vote_request(3, last));
+        let answers = to(&mut theatre, 2);
         let [Message::VoteReply(reply)] = &answers[..] else { panic!("one answer: {answers:?}") };
         assert_eq!(reply.is_granted, expected, "{terms:?} asked by one that ends at {last}");
-        assert_eq!(stage.term(1), 3, "the term is taken over either way");
+        assert_eq!(theatre.term(1), 3, "the term is taken over either way");
     }
 }
 
@@ -466,31 +466,39 @@ fn a_voter_compares_last_terms_then_lengths() {
 #[test]
 fn figure_eight_does_not_commit_an_old_entry_that_a_majority_holds() {
     // (c): S1, leader of term 4, has spread its entry of term 2 to S2 and S3. (d): S5 may still overwrite it.
-    let mut stage = paper_stage(5);
-    stage.start(1, history(3, None, &[1, 2]));
-    stage.start(2, history(3, None, &[1, 2]));
-    stage.start(3, history(3, None, &[1]));
-    stage.start(4, history(3, None, &[1]));
-    stage.start(5, history(3, None, &[1, 3]));
+    let mut theatre = paper_theatre(5);
+    theatre.enter(1, history(3, None, &[1, 2]));
+    theatre.enter(2, history(3, None, &[1, 2]));
+    theatre.enter(3, history(3, None, &[1]));
+    theatre.enter(4, history(3, None, &[1]));
+    theatre.enter(5, history(3, None, &[1, 3]));
     // S3 gets the entry of term 2, but nobody gets the one of term 4: the leader dies while it sends.
-    stage.isolate(5);
-    stage.lose(|_, _, message| matches!(message, Message::Append { .. }));
-    stage.elect(1);
+    theatre.isolate(5);
+    theatre.keep_losing(|_, _, message| matches!(message, Message::Append { .. }));
+    theatre.elect(1);
     for id in [2, 3] {
-        stage.deliver(1, id, append(4, Lsn::new(1, 1), &[2], 0));
+        theatre.deliver(1, id, append(4, Lsn::new(1, 1), &[2], 0));
     }
-    stage.settle();
-    assert_eq!((stage.term(1), stage.terms(3), stage.commit(1)), (4, vec![1, 2], 0), "a majority, and not committed");
-    stage.heal();
-    stage.lose_nothing();
-    stage.isolate(1);
+    theatre.settle();
+    assert_eq!(
+        (theatre.term(1), theatre.terms(3), theatre.commit(1)),
+        (4, vec![1, 2], 0),
+        "a majority, and not committed"
+    );
+    theatre.heal();
+    theatre.lose_nothing();
+    theatre.isolate(1);
     // S2 and S3 are fresher than S4 but not than S5, whose last entry is of term 3.
-    stage.fire(5, Timer::Election);
-    stage.settle();
-    stage.fire(5, Timer::Election);
-    stage.settle();
-    assert_eq!(stage.role(5), Role::Leader);
-    assert_eq!((stage.terms(2), stage.terms(3)), (stage.terms(5), stage.terms(5)), "the entry of term 2 is gone");
+    theatre.fire(5, Timer::Election);
+    theatre.settle();
+    theatre.fire(5, Timer::Election);
+    theatre.settle();
+    assert_eq!(theatre.role(5), Role::Leader);
+    assert_eq!(
+        (theatre.terms(2), theatre.terms(3)),
+        (theatre.terms(5), theatre.terms(5)),
+        "the entry of term 2 is gone"
+    );
 }
 
 // --- §5.1 and figure 2, what must be durable. --------------------------------------------------------------------
@@ -521,33 +529,33 @@ fn every_answer_rests_on_what_it_promises() {
 /// Ours answers such a request with a refusal, in its own term; nothing else changes.
 #[test]
 fn a_vote_request_is_disregarded_while_a_leader_is_heard() {
-    let mut stage =
-        Stage::new(Cluster::of(3, 1), Options { pre_vote: false, check_quorum: true, ..Options::default() });
-    stage.elect(1);
-    let before = stage.raft(2).clone();
-    stage.deliver(3, 2, vote_request(9, Lsn::new(8, 9)));
-    assert_eq!(stage.raft(2), &before);
-    stage.forget_freshness(2);
-    stage.deliver(3, 2, vote_request(9, Lsn::new(8, 9)));
-    assert_eq!(stage.term(2), 9, "an election timeout later it counts");
+    let mut theatre =
+        Theatre::new(Cluster::of(3, 1), Options { pre_vote: false, check_quorum: true, ..Options::default() });
+    theatre.elect(1);
+    let before = theatre.value(2).clone();
+    theatre.deliver(3, 2, vote_request(9, Lsn::new(8, 9)));
+    assert_eq!(theatre.value(2), &before);
+    theatre.forget_freshness(2);
+    theatre.deliver(3, 2, vote_request(9, Lsn::new(8, 9)));
+    assert_eq!(theatre.term(2), 9, "an election timeout later it counts");
 }
 
 /// §8: a leader "commits a blank no-op entry into the log at the start of its term", and "exchanges heartbeat messages with a
 /// majority of the cluster before responding to read-only requests".
 #[test]
 fn a_read_only_request_waits_for_the_blank_and_for_a_round_of_heartbeats() {
-    let mut stage = in_role(Role::Leader, 2);
-    let read = stage.read(1, 1);
-    stage.take_messages();
-    stage.deliver(2, 1, Message::Matched { term: Term(2), index: 1 });
+    let mut theatre = in_role(Role::Leader, 2);
+    let read = theatre.read(1, 1);
+    theatre.take_messages();
+    theatre.deliver(2, 1, Message::Matched { term: Term(2), index: 1 });
     assert_eq!(
-        (stage.commit(1), stage.read_index(1, read)),
+        (theatre.commit(1), theatre.read_index(1, read)),
         (1, None),
         "the blank is committed, the reign not confirmed"
     );
-    let beats = to(&mut stage, 2);
+    let beats = to(&mut theatre, 2);
     let beat = beats.into_iter().find(|message| matches!(message, Message::Heartbeat { .. })).expect("a round begins");
-    stage.deliver(1, 2, beat);
-    stage.settle();
-    assert_eq!(stage.read_index(1, read), Some(1));
+    theatre.deliver(1, 2, beat);
+    theatre.settle();
+    assert_eq!(theatre.read_index(1, read), Some(1));
 }

@@ -6,7 +6,7 @@
 //! The stage's annals judge every step. In the end somebody serves and all hold the same.
 
 use crate::{Direction, End, Options, Theatre, one};
-use hustings_core::{Admin, Change, Cluster, Limits, NodeId, Protocol as _, Role, Slots};
+use hustings_core::{Admin, Change, Cluster, Limits, MembershipChange, NodeId, Passage, Protocol as _, Role, Slots};
 use std::panic::RefUnwindSafe;
 
 /// The passing of time for a protocol on a stage without time.
@@ -33,11 +33,13 @@ pub enum Scene {
     CutBack,
     /// A voter becomes a learner.
     Demotion,
+    /// The same by way of a joint membership; not among [`SCENES`], because only Raft has those.
+    JointDemotion,
     /// A follower that was cut off needs the leader's snapshot.
     Installation,
 }
 
-/// All scenes, for tests that play each of them.
+/// The scenes of all protocols, for tests that play each of them.
 pub const SCENES: [Scene; 7] = [
     Scene::FirstElection,
     Scene::SecondElection,
@@ -75,6 +77,7 @@ fn prepared<D: Crashing>(scene: Scene) -> (Theatre<D>, Cast) {
             theatre.propose(leader, "lost as well");
             D::call(&mut theatre, cast.first, &[cast.first, cast.second]);
             (0..2).for_each(|_| go_on(&mut theatre));
+            theatre.propose(cast.first, "instead");
             theatre.heal();
         }
         Scene::Installation => {
@@ -123,6 +126,10 @@ fn play<D: Crashing>(theatre: &mut Theatre<D>, scene: Scene, cast: Cast, cut_off
         }
         Scene::Demotion => {
             theatre.change_quietly(cast.leader, &one(Change::AddLearner(NodeId(cast.second))));
+        }
+        Scene::JointDemotion => {
+            let steps = vec![Change::AddLearner(NodeId(cast.first))];
+            theatre.change_quietly(cast.leader, &MembershipChange { steps, passage: Passage::JointImplicit });
         }
         Scene::CutBack | Scene::Installation => {}
     }

@@ -10,6 +10,7 @@ impl<D: Direction> Theatre<D> {
             let actor = self.actors.get_mut(&id).expect("an actor");
             let free = match effect {
                 Effect::Persist(record) => {
+                    actor.records.push(record.clone());
                     let number = actor.gate.number(&record);
                     match actor.end {
                         Some((after, End::AtOnce)) if actor.written == after => {
@@ -67,9 +68,15 @@ impl<D: Direction> Theatre<D> {
     }
 
     pub(crate) fn sync(&mut self, id: u64) {
+        self.sync_up_to(id, usize::MAX);
+    }
+
+    /// This many of the records that wait, or all that there are, become durable.
+    pub(crate) fn sync_up_to(&mut self, id: u64, count: usize) {
         let actor = self.actors.get_mut(&id).expect("an actor");
         let mut last = 0;
-        for (number, record) in actor.unsynced.drain(..) {
+        let count = count.min(actor.unsynced.len());
+        for (number, record) in actor.unsynced.drain(..count) {
             actor.durable.absorb(record);
             actor.written += 1;
             last = number;

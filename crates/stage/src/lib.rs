@@ -72,6 +72,9 @@ pub struct Annals {
     pub votes: BTreeMap<(u64, u64), u64>,
 }
 
+/// Says of a message from one node to the other whether the network loses it.
+pub type Loss<D> = fn(u64, u64, &Message<D>) -> bool;
+
 /// The end of a node whose disk takes no more records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
@@ -101,6 +104,8 @@ pub struct Actor<D: Direction> {
     pub fetching: Option<SnapshotReference>,
     /// The snapshot that its state machine was replaced by.
     pub restored: Option<SnapshotReference>,
+    /// Every record that it emitted in this life, durable or not.
+    pub records: Vec<Record>,
     /// Records that became durable in this life.
     pub written: usize,
     /// Whether its life ended with its disk.
@@ -123,6 +128,7 @@ pub struct Theatre<D: Direction> {
     /// The facts that must never be contradicted.
     pub annals: Annals,
     cut: BTreeSet<(u64, u64)>,
+    loss: Option<Loss<D>>,
     /// Nodes that were killed and not restarted.
     pub graveyard: BTreeSet<u64>,
     /// The settings that every node is born with; `me` is set for each.
@@ -149,6 +155,7 @@ impl<D: Direction> Theatre<D> {
             said: Vec::new(),
             annals: Annals::default(),
             cut: BTreeSet::new(),
+            loss: None,
             graveyard: BTreeSet::new(),
             cluster,
             options,
@@ -181,6 +188,7 @@ impl<D: Direction> Theatre<D> {
             armed: BTreeSet::new(),
             fetching: None,
             restored: None,
+            records: Vec::new(),
             written: 0,
             is_dead: false,
             gate: Gate::new(),

@@ -1,7 +1,9 @@
 //! Questions of a story to its nodes.
 
 use crate::{Actor, Direction, Message, Theatre, Timer};
-use hustings_core::{EntryKind, Lsn, Origin, Outcome, Protocol as _, Refusal, Role, Ticket};
+use hustings_core::leading::{History as _, Leads as _};
+use hustings_core::{EntryKind, Lsn, Membership, Origin, Outcome, Protocol as _, Refusal, Role, Ticket};
+use std::sync::Arc;
 
 impl<D: Direction> Theatre<D> {
     /// All who live, in order.
@@ -44,6 +46,22 @@ impl<D: Direction> Theatre<D> {
         self.value(id).status().last
     }
 
+    /// The terms of the entries that it holds above its last snapshot.
+    pub fn terms(&self, id: u64) -> Vec<u64> {
+        let log = &self.value(id).node().log;
+        (log.base().index + 1..=log.last().index).filter_map(|index| log.term_at(index)).map(|term| term.0).collect()
+    }
+
+    /// The membership that is in force at a node.
+    pub fn membership(&self, id: u64) -> Arc<Membership> {
+        self.value(id).status().membership
+    }
+
+    /// Number of records that wait for its disk.
+    pub fn unsynced(&self, id: u64) -> usize {
+        self.actor(id).unsynced.len()
+    }
+
     /// The leader that requests may go to, in its view.
     pub fn leader_of(&self, id: u64) -> Option<u64> {
         self.value(id).status().leader.map(|id| id.0)
@@ -52,6 +70,16 @@ impl<D: Direction> Theatre<D> {
     /// All who say that they lead.
     pub fn leaders(&self) -> Vec<u64> {
         self.ids().into_iter().filter(|id| self.role(*id) == Role::Leader).collect()
+    }
+
+    /// The only one who says that it leads.
+    ///
+    /// # Panics
+    /// When nobody leads, or several do.
+    pub fn leader(&self) -> u64 {
+        let leaders = self.leaders();
+        assert_eq!(leaders.len(), 1, "exactly one leader, not {leaders:?}");
+        leaders[0]
     }
 
     /// Whether a timer is set.

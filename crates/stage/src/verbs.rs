@@ -1,6 +1,6 @@
 //! Events in a story.
 
-use crate::{Direction, End, Message, Theatre, Timer};
+use crate::{Direction, End, Loss, Message, Theatre, Timer};
 use bytes::Bytes;
 use hustings_core::leading::Leads as _;
 use hustings_core::protocol::LinkState;
@@ -100,6 +100,11 @@ impl<D: Direction> Theatre<D> {
         ticket
     }
 
+    /// Asks a leader to hand over to another node.
+    pub fn transfer(&mut self, from: u64, to: u64) -> Ticket {
+        self.admin(from, Admin::Transfer(NodeId(to)))
+    }
+
     /// Loses all messages from one node to the other from now on.
     pub fn cut_one_way(&mut self, from: u64, to: u64) {
         self.cut.insert((from, to));
@@ -161,6 +166,25 @@ impl<D: Direction> Theatre<D> {
         self.table.retain(|(from, to, message)| !is_it(*from, *to, message));
     }
 
+    /// Loses from now on every message of which this is true, instead of those of an earlier call.
+    pub fn keep_losing(&mut self, is_it: Loss<D>) {
+        self.loss = Some(is_it);
+    }
+
+    /// Ends what [`Theatre::keep_losing`] began; cuts stay.
+    pub fn lose_nothing(&mut self) {
+        self.loss = None;
+    }
+
+    fn is_lost(&self, from: u64, to: u64, message: &Message<D>) -> bool {
+        self.cut.contains(&(from, to)) || self.loss.is_some_and(|is_it| is_it(from, to, message))
+    }
+
+    /// Takes all messages off the table, to be delivered by hand.
+    pub fn take_messages(&mut self) -> Vec<(u64, u64, Message<D>)> {
+        self.table.drain(..).collect()
+    }
+
     /// A node is told that a link dropped.
     pub fn link_down(&mut self, at: u64, peer: u64) {
         self.input(at, Input::Link { peer: NodeId(peer), state: LinkState::Down });
@@ -182,6 +206,11 @@ impl<D: Direction> Theatre<D> {
         self.sync(id);
     }
 
+    /// The oldest record of a held disk becomes durable, alone.
+    pub fn sync_one(&mut self, id: u64) {
+        self.sync_up_to(id, 1);
+    }
+
     /// The disk takes this many more records, and no more.
     pub fn end_disk_after(&mut self, id: u64, records: usize, end: End) {
         let actor = self.actor_mut(id);
@@ -193,8 +222,13 @@ impl<D: Direction> Theatre<D> {
         if self.actors.contains_key(&to) {
             // As on the wire: what cannot be decoded never arrives.
             let message = Message::<D>::decode(message.to_bytes()).expect("what was said can be read");
-            self.input(to, Input::Message { from: NodeId(from), message });
+            self.deliver_undecoded(from, to, message);
         }
+    }
+
+    /// Delivers a message that no wire has carried, so also one that cannot be decoded.
+    pub fn deliver_undecoded(&mut self, from: u64, to: u64, message: Message<D>) {
+        self.input(to, Input::Message { from: NodeId(from), message });
     }
 
     /// Delivers what is on the table, and what that leads to, until nothing moves.
@@ -203,7 +237,7 @@ impl<D: Direction> Theatre<D> {
         while let Some((from, to, message)) = self.table.pop_front() {
             steps += 1;
             assert!(steps < 100_000, "messages never stop");
-            if !self.cut.contains(&(from, to)) {
+            if !self.is_lost(from, to, &message) {
                 self.deliver(from, to, message);
             }
         }
@@ -213,7 +247,7 @@ impl<D: Direction> Theatre<D> {
     pub fn settle_until(&mut self, from: u64, is_it: impl Fn(&Message<D>) -> bool) {
         while !self.table.iter().any(|(who, _, message)| *who == from && is_it(message)) {
             let (from, to, message) = self.table.pop_front().expect("it is said before all is settled");
-            if !self.cut.contains(&(from, to)) {
+            if !self.is_lost(from, to, &message) {
                 self.deliver(from, to, message);
             }
         }

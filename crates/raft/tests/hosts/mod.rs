@@ -154,6 +154,18 @@ pub fn three_with_witness() -> Hosts {
     )
 }
 
+/// A snapshot is due after every second entry, and nothing is kept below it.
+pub fn cutting() -> Hosts {
+    let limits = Limits { trailing_entries: 0, ..Limits::default() };
+    let policy = Policy { entries_max: 2, ..Policy::default() };
+    Hosts::new(Cluster { limits, ..Cluster::of(3, 1) }, policy)
+}
+
+/// Whether this is a request on its way to the leader.
+pub fn is_forward(said: &Said) -> bool {
+    matches!(said, ReplicaMessage::Forward { .. })
+}
+
 impl Hosts {
     pub fn new(cluster: Cluster, policy: Policy) -> Hosts {
         let mut hosts = Hosts { hosts: BTreeMap::new(), bag: VecDeque::new(), sent: Vec::new(), cut: BTreeSet::new() };
