@@ -33,11 +33,11 @@ impl Direction for Ours {
             && reply.is_granted
         {
             let term = reply.campaign;
+            let voted = *theatre.annals.votes.entry((id, term.0)).or_insert(to.0);
+            assert_eq!(voted, to.0, "n{id} voted twice in term {term} (RI-8)");
             let durable = theatre.actor(id).durable.promise;
             let is_durable = durable.term > term || durable == Promise::vote(term, to);
             assert!(is_durable, "n{id} votes for {to} in term {term} before that is durable");
-            let voted = *theatre.annals.votes.entry((id, term.0)).or_insert(to.0);
-            assert_eq!(voted, to.0, "n{id} voted twice in term {term} (RI-8)");
         }
     }
 }
