@@ -10,10 +10,10 @@ use hustings_core::{
 };
 use hustings_kv::KvStore;
 use hustings_protocols::{Subject, Visit, visit};
-use hustings_recorder::Recording;
 use hustings_recorder::judge::judge;
 use hustings_recorder::replay::replay;
 use hustings_recorder::story::Story;
+use hustings_recorder::{Clock, Recording};
 
 /// A message between members: the first byte chooses the protocol.
 pub fn messages(bytes: &[u8]) {
@@ -200,6 +200,6 @@ impl Visit for Replaying<'_> {
 
     fn visit<P: Protocol>(self, options: P::Options) {
         let replayed = replay::<P>(self.0, &options);
-        judge(&[(self.0.clone(), replayed)]);
+        judge(&[(self.0.clone(), replayed)], &Clock::of([self.0]));
     }
 }

@@ -75,7 +75,7 @@ for name in after:
 long = sum(count for bound, count in turns if bound == "+Inf" or float(bound) > 0.05)
 print(f"  n{n}: {below:.0f} turns, the longest {longest}; {long:.0f} above 50 ms"
       + (f", in which its loop ran {since('hustings_loop_long_turns_ran_seconds_total') * 1000:.0f} of "
-         f"{since('hustings_loop_long_turns_seconds_total') * 1000:.0f} ms at most" if long else "") + "; "
+         f"{since('hustings_loop_long_turns_seconds_total') * 1000:.0f} ms" if long else "") + "; "
       f"it waited {since('hustings_loop_waited_seconds_total'):.1f} s for a processor; "
       f"{since('etcd_server_heartbeat_send_failures_total'):.0f} heartbeats late, "
       f"{since('etcd_server_leader_changes_seen_total'):.0f} changes of leader; "

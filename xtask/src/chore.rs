@@ -17,17 +17,9 @@ pub fn target() -> PathBuf {
 }
 
 /// The `cargo` that runs this chore, in the repository.
-///
-/// It does not see what `cargo run` told this chore about its own package: build scripts that look at it (that of `ring` does) would
-/// differ from those of a shell, and with them everything above would be built anew at each change between the two.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
     command.current_dir(root());
-    for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
-            command.env_remove(name);
-        }
-    }
     command
 }
 
@@ -41,7 +33,15 @@ pub fn again_with(feature: &str, chore: &str, arguments: &[&str]) -> Outcome {
 }
 
 /// Runs a command to its end.
+///
+/// It does not see what `cargo run` told this chore about its own package: build scripts that look at it (that of `ring` does) would
+/// differ from those of a shell, and with them everything above would be built anew at each change between the two.
 pub fn run(command: &mut Command) -> Outcome {
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{command:?} ended with {status}")),

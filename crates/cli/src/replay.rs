@@ -102,8 +102,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         recordings.extend(Recording::open(path)?);
     }
     let clock = Clock::of(&recordings);
-    for recording in recordings {
-        let (replayed, picture) = match play_and_draw(&recording, report.is_some()) {
+    for recording in &recordings {
+        let (replayed, picture) = match play_and_draw(recording, report.is_some()) {
             Ok(played) => played,
             Err(error) => {
                 not_played.push(format!("{}, process {}: {error:#}", recording.life.name, recording.life.process_id));
@@ -111,21 +111,21 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
             }
         };
         match format_of(matches) {
-            Format::Json => println!("{}", in_json(&recording, &replayed, &clock)),
-            Format::Table => show(&recording, &replayed, &clock, matches.get_flag("transitions")),
+            Format::Json => println!("{}", in_json(recording, &replayed, &clock)),
+            Format::Table => show(recording, &replayed, &clock, matches.get_flag("transitions")),
         }
         if report.is_some() {
             pictures.push((recording.clone(), picture));
         }
-        lives.push((recording, replayed));
+        lives.push((recording.clone(), replayed));
     }
-    let convictions = judge(&lives);
+    let convictions = judge(&lives, &clock);
     match format_of(matches) {
         Format::Json => println!("{}", judgement_in_json(&lives, &convictions)),
         Format::Table => print!("{}", judgement_in_words(&lives, &convictions)),
     }
     if let Some(path) = report {
-        drawing::draw(path, &pictures, &convictions)?;
+        drawing::draw(path, &pictures, &recordings, &convictions)?;
     }
     if let Some(path) = matches.get_one::<PathBuf>("script") {
         let recordings: Vec<Recording> = lives.iter().map(|(recording, _)| recording.clone()).collect();

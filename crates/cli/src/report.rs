@@ -180,7 +180,7 @@ fn tell(sources: &[Source], unread: &[(String, String)], parts: &mut Parts) -> B
             settings_of(lives, &clock),
         );
     }
-    let convictions = judge(&played);
+    let convictions = judge(&played, &clock);
     let judgement = replay::judgement_in_words(&played, &convictions);
     parts.add("judgement.txt", "what `hustings replay` says of all of them together", judgement);
     missing

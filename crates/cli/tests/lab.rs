@@ -384,9 +384,12 @@ async fn two_protocols_meet_one_storm() {
 async fn is_drawn_and_linked(browser: &Browser, verb: &str) {
     // It is chance which of the shortest traces it is; two leaders have two calls and two votes at the least.
     // Logs have cells where a run is simulated; the checker tells none, and of recordings the contents are not known.
-    for (what, least) in
-        [("line.message", 4), ("rect.span", 3), ("circle.mark", 3), ("rect.cell", usize::from(!matches!(verb, "check" | "replay")))]
-    {
+    for (what, least) in [
+        ("line.message", 4),
+        ("rect.span", 3),
+        ("circle.mark", 3),
+        ("rect.cell", usize::from(!matches!(verb, "check" | "replay"))),
+    ] {
         let count = browser.ask(&format!("document.querySelectorAll('.spacetime {what}').length")).await;
         assert!(count.as_u64() >= Some(least as u64), "{verb} draws {count} of {what}");
     }

@@ -89,9 +89,9 @@ pub struct Counters {
     pub heartbeats_late: AtomicU64,
     /// Times that one turn of the loop, which applies entries among other things, took 50 ms or more.
     pub turns_long: AtomicU64,
-    /// Microseconds of those turns.
+    /// Microseconds that those turns took together.
     pub turns_long_micros: AtomicU64,
-    /// Microseconds of them in which the loop was on a processor, at most: what it ran in the half second before may be in it.
+    /// Microseconds of them in which the loop was on a processor.
     pub turns_long_ran_micros: AtomicU64,
     /// Turns of the loop by how long they took: bucket i holds those up to `TURN_BUCKETS_MICROS[i]`, the last one the rest.
     pub turns: [AtomicU64; TURN_BUCKETS_MICROS.len() + 1],

@@ -40,6 +40,7 @@ mod upkeep;
 use integrity::Integrity;
 use news::News;
 use noting::Noting;
+pub(crate) use noting::clock_offset_micros;
 use upkeep::Describing;
 
 /// Inputs taken in one turn before what they led to is sent out.
@@ -81,6 +82,8 @@ pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
     pub(crate) on_fatal: OnFatal,
     pub(crate) on_removed: OnFatal,
     pub(crate) tape: Option<Tape>,
+    /// The wall clock less the boot clock, in microseconds, before the recording began.
+    pub(crate) clock_offset_micros: i64,
 }
 
 type Answer<T> = oneshot::Sender<Result<T, RequestError>>;
@@ -110,6 +113,18 @@ impl<S: StateMachine> Proposer<S> {
             Proposer::Reconciliation => false,
         }
     }
+}
+
+/// The reason for which a turn begins.
+enum Heard<P: Protocol, S: StateMachine> {
+    Disk(DiskNews),
+    Peer(Arrival<P::Message>),
+    Snapshot(SnapshotNews<S>),
+    /// `None` when nobody holds a handle any more.
+    Call(Option<Call<S>>),
+    Time(std::io::Result<()>),
+    /// The last turn left something to do.
+    Nothing,
 }
 
 struct Link {
@@ -162,6 +177,7 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
 impl<P: Protocol, S: StateMachine> Host<P, S> {
     pub(crate) fn new(replica: Replica<P, S>, wiring: Wiring<P, S>) -> Host<P, S> {
         let integrity = Integrity::new(wiring.compare_states_every);
+        let noting = Noting::new(wiring.clock_offset_micros);
         Host {
             replica,
             wiring,
@@ -190,7 +206,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             untold: Vec::new(),
             leader_seen: None,
             succession: Succession::default(),
-            noting: Noting::new(),
+            noting,
             told_applied: 0,
             stopping: None,
             has_ended: false,
@@ -208,42 +224,22 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 // Between two slices of what is to be applied the links have a turn: what they read is heard below.
                 tokio::task::yield_now().await;
             }
-            let woken;
-            tokio::select! { biased;
-                Some(news) = self.wiring.disk_queue.recv() => {
-                    woken = Instant::now();
-                    self.on_disk(news);
-                }
-                Some(arrival) = self.wiring.arrival_queue.recv() => {
-                    woken = Instant::now();
-                    self.on_arrival(arrival);
-                }
-                Some(news) = self.wiring.snapshot_queue.recv() => {
-                    woken = Instant::now();
-                    self.on_snapshot(news);
-                }
-                call = self.wiring.call_queue.recv() => {
-                    woken = Instant::now();
-                    match call {
-                        Some(call) => self.on_call(call),
-                        None => self.has_ended = true,
-                    }
-                }
-                reached = self.wiring.clock.reach(wake) => {
-                    woken = Instant::now();
-                    if let Err(error) = reached {
-                        (self.wiring.on_fatal)(&format!("the kernel's timer failed: {error}"));
-                        self.has_ended = true;
-                    }
-                }
-                () = std::future::ready(()), if is_behind => woken = Instant::now(),
-            }
-            self.mark_lateness(wake, woken);
+            let heard = tokio::select! { biased;
+                Some(news) = self.wiring.disk_queue.recv() => Heard::Disk(news),
+                Some(arrival) = self.wiring.arrival_queue.recv() => Heard::Peer(arrival),
+                Some(news) = self.wiring.snapshot_queue.recv() => Heard::Snapshot(news),
+                call = self.wiring.call_queue.recv() => Heard::Call(call),
+                reached = self.wiring.clock.reach(wake) => Heard::Time(reached),
+                () = std::future::ready(()), if is_behind => Heard::Nothing,
+            };
+            let woken = Instant::now();
+            self.begin_turn(wake, woken);
+            self.take(heard);
             self.begin_slice();
             self.take_what_is_there();
             self.fire_due_timers().await;
             self.turn_out();
-            self.mark_long_turn(woken);
+            self.end_turn(woken);
         }
         self.tell_transitions();
         if self.stopping.is_some() {
@@ -253,6 +249,21 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.wiring.status.send_modify(|status| (status.role, status.leader) = (hustings_core::Role::Follower, None));
         tracing::info!(node = self.own_name(), "stopped");
         self.stopping.take()
+    }
+
+    fn take(&mut self, heard: Heard<P, S>) {
+        match heard {
+            Heard::Disk(news) => self.on_disk(news),
+            Heard::Peer(arrival) => self.on_arrival(arrival),
+            Heard::Snapshot(news) => self.on_snapshot(news),
+            Heard::Call(Some(call)) => self.on_call(call),
+            Heard::Call(None) => self.has_ended = true,
+            Heard::Time(Err(error)) => {
+                (self.wiring.on_fatal)(&format!("the kernel's timer failed: {error}"));
+                self.has_ended = true;
+            }
+            Heard::Time(Ok(())) | Heard::Nothing => {}
+        }
     }
 
     fn take_what_is_there(&mut self) {

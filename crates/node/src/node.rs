@@ -15,7 +15,7 @@ use crate::door::Door;
 use crate::frame::{Build, Hello};
 use crate::gatekeeper::Gatekeeper;
 use crate::handle::{Handle, NodeStatus};
-use crate::host::{Host, Wiring};
+use crate::host::{Host, Wiring, clock_offset_micros};
 use crate::lifeline::Holder;
 use crate::link::Links;
 use crate::loop_timer::LoopTimer;
@@ -120,6 +120,8 @@ pub fn start<P: Protocol, S: StateMachine>(
         return Err(WalError::NewerRules { directory, found: state.version, supported: can }.into());
     }
     let torn_bytes = recovered.torn_bytes;
+    // Before the recording reads both clocks: whoever sets one from now on is noted.
+    let clock_offset_micros = clock_offset_micros();
     let recorder = record::<P>(&mut config);
     let mut member = config.member.clone();
     member.storage_incarnation = Some(recovered.storage_incarnation);
@@ -248,6 +250,7 @@ pub fn start<P: Protocol, S: StateMachine>(
                 on_fatal: config.on_fatal,
                 on_removed: config.on_removed,
                 tape,
+                clock_offset_micros,
             };
             // A task like those of the links: an arrival then wakes it within the same tick, without a look at the sockets
             // in between.

@@ -52,12 +52,12 @@ pub(crate) fn digest_of(entry: &Entry) -> u64 {
     hasher.finish()
 }
 
-/// Judges lives that were played again; each term and each index is convicted once.
-pub fn judge(lives: &[(Recording, Replayed)]) -> Vec<Conviction> {
+/// Judges lives that were played again; each term and each index is convicted once. The clock is that of all lives, also of those that
+/// could not be played.
+pub fn judge(lives: &[(Recording, Replayed)], clock: &Clock) -> Vec<Conviction> {
     let mut convictions = Vec::new();
     let mut leaders: BTreeMap<(u64, Term), (u64, Fact)> = BTreeMap::new();
     let mut committed: BTreeMap<(u64, u64), (u64, Fact)> = BTreeMap::new();
-    let clock = Clock::of(lives.iter().map(|(recording, _)| recording));
     for (recording, replayed) in lives {
         let life = &recording.life;
         let fact = |at_micros: u64, what: String| Fact {

@@ -90,6 +90,7 @@ fn put_before(life: &mut Recording, mut marked: Recording) {
     // A gap among the marks is none in what the protocol was told.
     let is_routine = |note: &Note| matches!(note.kind, NoteKind::Mark(Mark::Ran | Mark::Lost { .. }));
     marked.notes.retain(|note| note.at_micros <= until && !is_routine(note) && !seam.contains(&note));
+    marked.goes_on(life.life.clone());
     marked.notes.append(&mut life.notes);
     marked.damage.append(&mut life.damage);
     marked.life.is_continued = true;

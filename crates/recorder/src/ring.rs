@@ -325,6 +325,12 @@ impl Recording {
         (self.end_micros(), self.notes.len())
     }
 
+    /// The life goes on in another file, which begins with a later reading of both clocks. Notes that had waited for that file are older
+    /// than it, so this one stands at the time of the last note before.
+    pub(crate) fn goes_on(&mut self, life: Life) {
+        self.notes.push(Note { at_micros: self.end_micros(), kind: NoteKind::Life(life) });
+    }
+
     /// Notes are missing here: a replay of the life must not go on beyond it.
     fn damaged(&mut self, offset: usize, what: String) {
         self.damage.push(Damage { offset, what });
@@ -410,6 +416,9 @@ fn read_file(bytes: &Bytes, magic: &[u8; 8], begin: usize, was_cut_off: bool, li
                     // Where the process went on, the file before this one was whole once.
                     if let Some(life) = lives.last_mut().filter(|_| was_cut_off) {
                         life.damaged(offset, "the file before it ends in the middle of a note".to_owned());
+                    }
+                    if let Some(before) = lives.last_mut() {
+                        before.goes_on(life);
                     }
                 } else {
                     lives.push(Recording { life, notes: Vec::new(), damage: Vec::new() });

@@ -127,10 +127,10 @@ fn in_order(mut lives: Vec<&Recording>) -> Vec<&Recording> {
 impl Script {
     /// All lives of the cluster of the first one, as a script. Lives whose beginning has gone are left out.
     pub fn of<P: Protocol>(lives: &[Recording], options: &P::Options) -> Script {
+        let clock = Clock::of(lives);
         let life = lives.first().map(|recording| recording.life.clone()).unwrap_or_default();
         let of_cluster = lives.iter().filter(|recording| recording.life.cluster_id == life.cluster_id);
         let lives = in_order(of_cluster.collect());
-        let clock = Clock::of(lives.iter().copied());
         let begun =
             |recording: &&Recording| Some(clock.unix_micros(&recording.life, playable(recording).first()?.at_micros));
         let since_micros = lives.iter().filter_map(begun).min().unwrap_or(0);

@@ -96,9 +96,8 @@ pub(crate) struct Timeline<'a> {
 }
 
 impl<'a> Timeline<'a> {
-    fn of(lives: Vec<&'a Recording>) -> Timeline<'a> {
-        let clock = Clock::of(lives.iter().copied());
-        let mut line = Timeline { lives: lives.clone(), seen: Vec::new(), clock };
+    fn of(lives: Vec<&'a Recording>, clock: &Clock) -> Timeline<'a> {
+        let mut line = Timeline { lives: lives.clone(), seen: Vec::new(), clock: clock.clone() };
         for (place, life) in lives.into_iter().enumerate() {
             for note in &life.notes {
                 if let NoteKind::Mark(mark) = &note.kind
@@ -252,12 +251,13 @@ impl Story {
     /// A life that was read twice counts once. Of recordings of several clusters those count whose change is the last.
     pub fn tell(lives: &[Recording], at_micros: Option<u64>) -> Option<Story> {
         let asked = at_micros.unwrap_or(u64::MAX);
+        let clock = Clock::of(lives);
         let mut clusters: BTreeMap<u64, Vec<&Recording>> = BTreeMap::new();
         for life in Recording::distinct(lives) {
             clusters.entry(life.life.cluster_id).or_default().push(life);
         }
         let lines = clusters.into_values().map(|lives| {
-            let line = Timeline::of(lives);
+            let line = Timeline::of(lives, &clock);
             let reigns = line.reigns();
             (reigns.iter().rposition(|reign| reign.since_micros <= asked), reigns, line)
         });

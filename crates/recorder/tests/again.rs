@@ -11,6 +11,7 @@ use hustings_core::{EntryKind, Protocol, Role, Wire as _};
 use hustings_gmt2000::Gmt2000;
 use hustings_paxos::Paxos;
 use hustings_raft::Raft;
+use hustings_recorder::Clock;
 use hustings_recorder::judge::{Conviction, judge};
 use hustings_recorder::replay::{End, replay};
 use hustings_recorder::{Life, Mark, Note, NoteKind, Recorder, Recording, Tape};
@@ -38,7 +39,7 @@ fn are_played_again<P: Protocol>() {
             transitions += replayed.transitions.len();
             played.push((life.clone(), replayed));
         }
-        assert_eq!(judge(&played), [], "{} seed {seed}", P::NAME);
+        assert_eq!(judge(&played, &Clock::default()), [], "{} seed {seed}", P::NAME);
         applied += played.iter().map(|(_, replayed)| replayed.applied.len()).sum::<usize>();
         assert_eq!(transitions, announced, "each transition is seen again");
     }
@@ -111,7 +112,7 @@ fn a_life_that_lacks_an_input_is_not_the_same() {
 
 fn judged(lives: &[Recording]) -> Vec<Conviction> {
     let play = |life: &Recording| (life.clone(), replay::<Raft>(life, &hustings_raft::Options::default()));
-    judge(&lives.iter().map(play).collect::<Vec<_>>())
+    judge(&lives.iter().map(play).collect::<Vec<_>>(), &Clock::of(lives))
 }
 
 #[track_caller]

@@ -82,6 +82,8 @@ fn a_change_of_leader_is_told_when_routine_has_filled_the_ring() {
     assert!(told(second) > 100 && told(second) < 30_000, "of the second the newest is left, and not all");
     assert!(matches!(&second.notes[..], [Note { kind: NoteKind::Mark(mark), .. }, ..] if *mark == leads(2)));
     assert!(second.notes.is_sorted_by_key(|note| note.at_micros));
+    let readings = second.notes.iter().filter(|note| matches!(note.kind, NoteKind::Life(_))).count();
+    assert!(readings > 1, "each file in which it went on says what both clocks showed: {readings}");
     // Also those that waited, when a file that is left was begun, together with routine that is left.
     assert_eq!(links_of(second), (0..40_000).step_by(100).map(|number| number.to_string()).collect::<Vec<_>>());
 

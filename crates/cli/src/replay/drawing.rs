@@ -50,16 +50,20 @@ impl<'a> Lanes<'a> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub(super) fn draw(path: &Path, lives: &[(Recording, Picture)], convictions: &[Conviction]) -> Result<()> {
+pub(super) fn draw(
+    path: &Path,
+    lives: &[(Recording, Picture)],
+    all: &[Recording],
+    convictions: &[Conviction],
+) -> Result<()> {
     let lanes = Lanes::of(lives);
-    let recordings: Vec<Recording> = lives.iter().map(|(recording, _)| recording.clone()).collect();
-    let clock = Clock::of(&recordings);
+    let clock = Clock::of(all);
     let latest = lives
         .iter()
         .map(|(recording, _)| clock.unix_micros(&recording.life, recording.end_micros()))
         .max()
         .unwrap_or(0);
-    let story = Story::tell(&recordings, None);
+    let story = Story::tell(all, None);
     let accused = convictions.first().map(|conviction| conviction.facts[1].at_micros);
     let (from, to) = match (accused, &story) {
         (Some(at), _) => (at.saturating_sub(BEFORE_MICROS), at + AFTER_MICROS),
@@ -79,7 +83,7 @@ pub(super) fn draw(path: &Path, lives: &[(Recording, Picture)], convictions: &[C
         "links": [], "messages": messages(lives, &lanes, &clock, from, to, &mut kinds),
         "lines": lines(lives, &lanes, &clock, from, to),
         "violation": convictions.first().map(|conviction| json!({
-            "at": conviction.facts[1].at_micros.saturating_sub(from).min(to - from), "property": conviction.property,
+            "at": conviction.facts[1].at_micros.saturating_sub(from).min(to.saturating_sub(from)), "property": conviction.property,
             "what": conviction.facts.each_ref().map(|fact| format!("{} {}", fact.member, fact.what)).join("; "),
         })),
         "stopped": null, "isTrace": false, "steps": [],

@@ -223,7 +223,8 @@ fn draw(path: &Path, played: &Played) -> Result<()> {
         lives.push((recording, picture));
     }
     let convictions: Vec<Conviction> = played.violations.iter().map(conviction_of).collect();
-    drawing::draw(path, &lives, &convictions)
+    let recordings: Vec<Recording> = lives.iter().map(|(recording, _)| recording.clone()).collect();
+    drawing::draw(path, &lives, &recordings, &convictions)
 }
 
 fn conviction_of(violation: &Violation) -> Conviction {

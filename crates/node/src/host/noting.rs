@@ -8,6 +8,7 @@ use crate::timers::boot_micros;
 use hustings_core::protocol::{Admin, DiskHealth};
 use hustings_core::{NodeId, Protocol, Role, StateMachine, Transition};
 use hustings_recorder::{Heard, Mark, unix_micros};
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -21,47 +22,45 @@ const CLOCK_STEP_MICROS: i64 = 100_000;
 pub(super) struct Noting {
     /// The wall clock less the boot clock, in microseconds, at the last look.
     clock_offset_micros: i64,
-    /// The times of this thread at the last look.
-    thread: ThreadTimes,
+    /// Time that this thread had waited for a processor, in microseconds, at the last look, which is half a second ago at most.
+    waited_micros: u64,
+    /// What of it was waited in this turn until the last look, or shortly before the turn.
+    waited_in_turn_micros: u64,
+    /// Time that this thread had been on a processor when this turn began.
+    ran: Duration,
     voters: Vec<String>,
 }
 
 impl Noting {
-    pub(super) fn new() -> Noting {
-        Noting { clock_offset_micros: clock_offset_micros(), thread: ThreadTimes::default(), voters: Vec::new() }
+    /// Takes the wall clock less the boot clock, in microseconds, from before the recording began.
+    pub(super) fn new(clock_offset_micros: i64) -> Noting {
+        Noting {
+            clock_offset_micros,
+            waited_micros: 0,
+            waited_in_turn_micros: 0,
+            ran: Duration::ZERO,
+            voters: Vec::new(),
+        }
     }
 }
 
 /// The wall clock less the boot clock, in microseconds.
-fn clock_offset_micros() -> i64 {
+pub(crate) fn clock_offset_micros() -> i64 {
     let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
     signed(unix_micros()) - signed(boot_micros())
 }
 
-/// Times of a thread since it began, in microseconds; 0 where the kernel does not say.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct ThreadTimes {
-    /// Time on a processor.
-    ran_micros: u64,
-    /// Time in which it was ready to run and was not run.
-    waited_micros: u64,
+/// Time that this thread has been ready to run and was not run, in microseconds, since it began; 0 where the kernel does not say.
+fn waited_micros() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split_whitespace().nth(1).and_then(|nanos| nanos.parse::<u64>().ok());
+    nanos.unwrap_or(0) / 1_000
 }
 
-impl ThreadTimes {
-    /// Those of this thread now.
-    fn now() -> ThreadTimes {
-        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-        let mut micros = text.split_whitespace().map(|nanos| nanos.parse::<u64>().unwrap_or(0) / 1_000);
-        let [ran_micros, waited_micros] = [micros.next(), micros.next()].map(Option::unwrap_or_default);
-        ThreadTimes { ran_micros, waited_micros }
-    }
-
-    fn since(self, before: ThreadTimes) -> ThreadTimes {
-        ThreadTimes {
-            ran_micros: self.ran_micros.saturating_sub(before.ran_micros),
-            waited_micros: self.waited_micros.saturating_sub(before.waited_micros),
-        }
-    }
+/// Time that this thread has been on a processor since it began.
+fn ran() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 impl<P: Protocol, S: StateMachine> Host<P, S> {
@@ -130,45 +129,49 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         });
     }
 
-    /// Notes when the loop ran much later than it had asked to.
-    pub(super) fn mark_lateness(&mut self, wanted: Instant, woken: Instant) {
+    /// Begins a turn, and notes when it begins much later than the loop had asked for.
+    pub(super) fn begin_turn(&mut self, wanted: Instant, woken: Instant) {
         let late = woken.saturating_duration_since(wanted);
         if late >= LATE {
             Counters::add(&self.wiring.counters.heartbeats_late, u64::from(self.replica.role() == Role::Leader));
             self.mark_late(late);
         }
+        // What it waited until now is told; the turn begins here.
+        self.noting.waited_in_turn_micros = 0;
+        self.noting.ran = ran();
     }
 
-    /// The times of this thread since the last look, which was half a second ago at most.
-    fn times_since_last_look(&mut self) -> ThreadTimes {
-        let now = ThreadTimes::now();
-        now.since(std::mem::replace(&mut self.noting.thread, now))
-    }
-
-    /// Counts a turn of the loop, and notes one that took long or was interrupted.
-    pub(super) fn mark_long_turn(&mut self, since: Instant) {
+    /// Ends a turn: counts it, and notes it when it took long or was interrupted.
+    pub(super) fn end_turn(&mut self, since: Instant) {
         let took = since.elapsed();
         self.wiring.counters.on_turn(took);
         if took >= LATE {
-            let counters = self.wiring.counters.clone();
+            let ran = ran().saturating_sub(self.noting.ran).min(took);
+            let counters = &self.wiring.counters;
             Counters::add(&counters.turns_long, 1);
             Counters::add(&counters.turns_long_micros, micros(took));
-            let ran_micros = self.mark_late(took).ran_micros.min(micros(took));
-            Counters::add(&counters.turns_long_ran_micros, ran_micros);
+            Counters::add(&counters.turns_long_ran_micros, micros(ran));
+            self.mark_late(took);
         }
     }
 
-    /// Notes it with the times of this thread, and gives these.
-    fn mark_late(&mut self, late: Duration) -> ThreadTimes {
-        let times = self.times_since_last_look();
-        self.mark(|_| Mark::Late { micros: micros(late), waited_micros: times.waited_micros });
-        times
+    /// Notes it with the time that this thread has waited meanwhile.
+    fn mark_late(&mut self, late: Duration) {
+        self.look_at_waiting();
+        let waited_micros = self.noting.waited_in_turn_micros;
+        self.mark(|_| Mark::Late { micros: micros(late), waited_micros });
+    }
+
+    fn look_at_waiting(&mut self) {
+        let waited = waited_micros();
+        let since = waited.saturating_sub(std::mem::replace(&mut self.noting.waited_micros, waited));
+        self.noting.waited_in_turn_micros += since;
     }
 
     /// Now and then: how long the loop has waited for a processor, and whether somebody has set the wall clock.
     pub(super) fn watch_clocks(&mut self) {
-        self.noting.thread = ThreadTimes::now();
-        self.wiring.counters.loop_waited_micros.store(self.noting.thread.waited_micros, Ordering::Relaxed);
+        self.look_at_waiting();
+        self.wiring.counters.loop_waited_micros.store(self.noting.waited_micros, Ordering::Relaxed);
         if self.wiring.tape.is_none() {
             return;
         }

@@ -71,6 +71,21 @@ fn times_are_told_as_the_wall_clock_went_last() {
     assert_eq!((before.since_micros, story.after.since_micros), (YEARS + 2 * SECOND, YEARS + 4_100_000));
     let told: Vec<u64> = story.evidence.iter().map(|evidence| evidence.at_micros).collect();
     assert!(told.is_sorted() && told.first() > Some(&YEARS), "{told:?}");
+
+    // The life that notes it is not always the one that began last; and a file in which it goes on begins with what both clocks show then.
+    let mut lives = vec![
+        life(
+            "n1",
+            1,
+            vec![(SECOND, becomes(Role::Leader, 1, 0)), (9 * SECOND, set(YEARS)), (12 * SECOND, Mark::DiskRecovered)],
+        ),
+        life("n2", 2, vec![(2 * SECOND, Mark::DiskRecovered), (5 * SECOND, Mark::Stopping)]),
+    ];
+    let since = |lives: &[Recording]| Story::tell(lives, None).expect("somebody leads").after.since_micros;
+    assert_eq!(since(&lives), YEARS + SECOND);
+    let read = Life { boot_micros: 10 * SECOND, unix_micros: 2 * YEARS + 10 * SECOND, ..lives[0].life.clone() };
+    lives[0].notes.insert(2, Note { at_micros: 10 * SECOND, kind: NoteKind::Life(read) });
+    assert_eq!(since(&lives), 2 * YEARS + SECOND);
 }
 
 /// Goal: one that lived through it shows that the power was not lost. Method: the leader ends, soon after another member did, and that

@@ -274,9 +274,9 @@ impl<B: Backend> Services<B> {
             let help =
                 "Time in which the thread that sends heartbeats and votes was ready to run and got no processor.";
             seconds("hustings_loop_waited_seconds_total", help, &node.loop_waited_micros);
-            let help = "Time of its turns of 50 ms or more.";
+            let help = "Turns of 50 ms or more of the thread that sends heartbeats and votes.";
             seconds("hustings_loop_long_turns_seconds_total", help, &node.turns_long_micros);
-            let help = "Part of that time, at most, in which it was on a processor.";
+            let help = "How long that thread was on a processor in its turns of 50 ms or more.";
             seconds("hustings_loop_long_turns_ran_seconds_total", help, &node.turns_long_ran_micros);
         }
         respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
