@@ -108,14 +108,6 @@ fn a_change_that_came_back_inside_a_snapshot_may_have_been_made() {
     let mut hosts = cutting();
     hosts.elect(1);
     let request = hosts.change(3, &MembershipChange::of([Change::AddLearner(NodeId(4))]));
-    let forward = hosts.bag.pop_front().expect("it goes to the leader");
-    hosts.isolate(3);
-    hosts.deliver(forward.0, forward.1, forward.2);
-    hosts.settle();
-    hosts.finish_cut(1);
-    hosts.heal();
-    for _ in 0..3 {
-        hosts.heartbeat(1);
-    }
+    hosts.forward_comes_back_inside_a_snapshot(3, 1);
     assert_eq!(hosts.outcome(3, request), Some(Ended::Unknown));
 }

@@ -327,15 +327,7 @@ fn a_client_whose_proposal_came_back_inside_a_snapshot_hears_that_it_may_have_be
     let mut hosts = cutting();
     hosts.elect(1);
     let request = hosts.propose(3, "x");
-    let forward = hosts.bag.pop_front().expect("it goes to the leader");
-    hosts.isolate(3);
-    hosts.deliver(forward.0, forward.1, forward.2);
-    hosts.settle();
-    hosts.finish_cut(1);
-    hosts.heal();
-    for _ in 0..3 {
-        hosts.heartbeat(1);
-    }
+    hosts.forward_comes_back_inside_a_snapshot(3, 1);
     assert_eq!((hosts.lines(3), hosts.outcome(3, request)), (&["x".to_string()][..], Some(Ended::Unknown)));
 }
 

@@ -377,6 +377,19 @@ impl Hosts {
         }
     }
 
+    /// What this node has just forwarded is committed while it is cut off, and comes back to it inside a snapshot alone.
+    pub fn forward_comes_back_inside_a_snapshot(&mut self, id: u64, leader: u64) {
+        let forward = self.bag.pop_front().expect("it goes to the leader");
+        self.isolate(id);
+        self.deliver(forward.0, forward.1, forward.2);
+        self.settle();
+        self.finish_cut(leader);
+        self.heal();
+        for _ in 0..3 {
+            self.heartbeat(leader);
+        }
+    }
+
     /// The snapshot that this node is cutting is complete.
     pub fn finish_cut(&mut self, id: u64) -> Lsn {
         let host = self.host_mut(id);
