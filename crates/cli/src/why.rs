@@ -35,7 +35,7 @@ pub(crate) fn command() -> Command {
                 .long("at")
                 .value_name("TIME")
                 .conflicts_with("name")
-                .help("The last change at or before this time, as 2026-11-23T20:34:05Z [default: now]"),
+                .help("The last change until this time, as 2026-11-23T20:34:05Z or 2026-11-23T20:34:05.383Z, that second or millisecond included [default: now]"),
         )
         .arg(
             Arg::new("ring")
@@ -54,7 +54,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(name) = matches.get_one::<String>("name") {
         return verbs::why(matches, name).await;
     }
-    let at_micros = matches.get_one::<String>("at").map(|text| micros_of(text)).transpose()?;
+    let at_micros = matches.get_one::<String>("at").map(|text| last_micros_of(text)).transpose()?;
     let rings: Vec<&PathBuf> = matches.get_many("ring").into_iter().flatten().collect();
     let mut lives = Vec::new();
     for ring in &rings {
@@ -105,12 +105,21 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|character| if is_shown(character) { character } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-fn micros_of(text: &str) -> Result<u64> {
+/// The last microsecond that a time names: all of its second, or of the last digit that is given, one millisecond at least: sentences
+/// leave out what is smaller, and the wall clocks of two recordings do not agree on it.
+fn last_micros_of(text: &str) -> Result<u64> {
     let time = humantime::parse_rfc3339_weak(text);
     let time =
         time.map_err(|_| Exit::with(Code::Usage, format!("--at {text}: give a time as 2026-11-23T20:34:05Z")))?;
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+    let digits = text.split_once('.').map_or(0, |(_, fraction)| fraction.bytes().filter(u8::is_ascii_digit).count());
+    let length_micros = match digits {
+        0 => 1_000_000,
+        1 => 100_000,
+        2 => 10_000,
+        _ => 1_000,
+    };
+    Ok(u64::try_from(since.as_micros()).unwrap_or(u64::MAX).saturating_add(length_micros - 1))
 }
 
 /// The recordings that members gave out.
@@ -218,6 +227,16 @@ mod tests {
     #[test]
     fn names_from_anywhere_do_nothing_to_a_terminal() {
         assert_eq!(plain("n1\u{1b}[2J\u{7}\r\nn2 leads → term 2"), "n1\u{fffd}[2J\u{fffd}\u{fffd}\nn2 leads → term 2");
+    }
+
+    #[test]
+    fn a_time_means_all_that_its_last_digit_covers_and_a_millisecond_at_least() {
+        let lasts = |text: &str| last_micros_of(text).expect("a time") - 946_684_799_000_000;
+        assert_eq!(lasts("1999-12-31T23:59:59Z"), 999_999);
+        assert_eq!(lasts("1999-12-31T23:59:59.2Z"), 299_999);
+        assert_eq!(lasts("1999-12-31T23:59:59.25Z"), 259_999);
+        assert_eq!(lasts("1999-12-31T23:59:59.250Z"), 250_999);
+        assert_eq!(lasts("1999-12-31T23:59:59.250007Z"), 251_006);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use crate::lasting;
 use crate::mark::Mark;
 use crate::shape::{Life, Note, NoteKind};
-use crate::tape::{boot_micros, put_note, unix_micros};
+use crate::tape::{boot_micros, both_clocks_micros, put_note};
 use bytes::{Buf, Bytes, BytesMut};
 use hustings_core::Wire;
 use std::collections::VecDeque;
@@ -104,7 +104,7 @@ impl Ring {
         }
         let path = self.directory.join(name_of(number));
         let file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)?;
-        let (boot_micros, unix_micros) = (boot_micros(), unix_micros());
+        let (boot_micros, unix_micros) = both_clocks_micros();
         let life = Life { boot_micros, unix_micros, is_continued: self.has_begun, ..self.life.clone() };
         let mut bytes = BytesMut::from(&self.magic[..]);
         put_note(&mut bytes, &Note { at_micros: boot_micros, kind: NoteKind::Life(life) });

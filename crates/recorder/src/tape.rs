@@ -23,6 +23,8 @@ const WRITE_BYTES: usize = 256 << 10;
 const WAITING_BYTES_MAX: usize = 4 << 20;
 /// Longest time that the end of a node waits for its last notes.
 const SETTLE_WITHIN: Duration = Duration::from_millis(300);
+/// How often both clocks are read for one moment, at most.
+const TRIES_FOR_BOTH: usize = 8;
 
 /// A handle with which anybody can note something.
 #[derive(Clone, Debug)]
@@ -86,6 +88,24 @@ pub fn boot_micros() -> u64 {
 pub fn unix_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Both clocks as of one moment: [`boot_micros`] and [`unix_micros`].
+///
+/// A thread can be put aside between two readings. So the wall clock is read between two readings of the boot clock, and of several
+/// tries the one counts whose two lie closest.
+pub fn both_clocks_micros() -> (u64, u64) {
+    let mut closest = (u64::MAX, 0, 0);
+    for _ in 0..TRIES_FOR_BOTH {
+        let (before, wall, after) = (boot_micros(), unix_micros(), boot_micros());
+        let apart = after.saturating_sub(before);
+        closest = closest.min((apart, before + apart / 2, wall));
+        if apart <= 1 {
+            break;
+        }
+    }
+    let (_, boot, wall) = closest;
+    (boot, wall)
 }
 
 /// Appends a frame: length and CRC32C of the note, and the note.

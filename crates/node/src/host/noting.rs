@@ -4,10 +4,9 @@
 use super::Host;
 use crate::counters::{Counters, micros};
 use crate::reach::Reach;
-use crate::timers::boot_micros;
 use hustings_core::protocol::{Admin, DiskHealth};
 use hustings_core::{NodeId, Protocol, Role, StateMachine, Transition};
-use hustings_recorder::{Heard, Mark, unix_micros};
+use hustings_recorder::{Heard, Mark, both_clocks_micros};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -47,7 +46,8 @@ impl Noting {
 /// The wall clock less the boot clock, in microseconds.
 pub(crate) fn clock_offset_micros() -> i64 {
     let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
-    signed(unix_micros()) - signed(boot_micros())
+    let (boot_micros, unix_micros) = both_clocks_micros();
+    signed(unix_micros) - signed(boot_micros)
 }
 
 /// Time that this thread has been ready to run and was not run, in microseconds, since it began; 0 where the kernel does not say.
