@@ -236,7 +236,7 @@ async fn a_wall_clock_that_is_set_moves_nobody_and_is_not_blamed() {
                 let marks = lives.last()?.notes.iter();
                 let is_step = |note: &&Note| {
                     let step = i128::from(seconds) * 1_000_000 * times;
-                    matches!(note.kind, NoteKind::Mark(Mark::WallClock { micros }) if (i128::from(micros) - step).abs() < 1_000_000)
+                    matches!(note.kind, NoteKind::Mark(Mark::WallClock { micros, .. }) if (i128::from(micros) - step).abs() < 1_000_000)
                 };
                 marks.rev().find(is_step).map(drop)
             };

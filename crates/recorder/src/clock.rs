@@ -8,38 +8,29 @@ use std::collections::BTreeMap;
 /// Converts boot clocks to one time for all lives of a machine's start, in microseconds since 1970.
 ///
 /// A wall clock can be set; the boot clock cannot. So what the lives of one start of a machine noted is compared by the boot clock, and
-/// told as the wall clock went last: by the newest reading of the life that noted something last, with each step that it noted since
-/// that reading. Times that were told before a clock was set are others afterwards.
+/// told as the wall clock went last: by the newest reading of the life that noted something last. Each file begins with one, and each
+/// note that the clock was set has one; in those of earlier builds, the length of the step alone. Times that were told before a clock
+/// was set are others afterwards.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Clock {
     /// Wall clock less boot clock of each start of a machine, in microseconds. Lives that do not know theirs have none in common.
     ahead_micros: BTreeMap<String, i128>,
 }
 
-/// Both clocks, read at one moment.
-#[derive(Clone, Copy)]
-struct Reading {
-    boot_micros: u64,
-    unix_micros: u64,
+/// Wall clock less boot clock, in microseconds, when a file of a life was begun.
+fn ahead_at_beginning_micros(life: &Life) -> i128 {
+    i128::from(life.unix_micros) - i128::from(life.boot_micros)
 }
 
-impl Reading {
-    fn of(life: &Life) -> Reading {
-        Reading { boot_micros: life.boot_micros, unix_micros: life.unix_micros }
-    }
-
-    /// The newest of a life: files in which it went on begin with one as well.
-    fn newest(recording: &Recording) -> Reading {
-        let later = recording.notes.iter().rev().find_map(|note| match &note.kind {
-            NoteKind::Life(life) => Some(Reading::of(life)),
-            _ => None,
-        });
-        later.unwrap_or_else(|| Reading::of(&recording.life))
-    }
-
-    fn ahead_micros(self) -> i128 {
-        i128::from(self.unix_micros) - i128::from(self.boot_micros)
-    }
+/// Wall clock less boot clock, in microseconds, as a life knew it last.
+fn ahead_at_end_micros(recording: &Recording) -> i128 {
+    let known = |ahead: i128, note: &Note| match &note.kind {
+        NoteKind::Life(life) => ahead_at_beginning_micros(life),
+        NoteKind::Mark(Mark::WallClock { ahead_micros: Some(read), .. }) => i128::from(*read),
+        NoteKind::Mark(Mark::WallClock { micros, ahead_micros: None }) => ahead + i128::from(*micros),
+        _ => ahead,
+    };
+    recording.notes.iter().fold(ahead_at_beginning_micros(&recording.life), known)
 }
 
 impl Clock {
@@ -53,25 +44,18 @@ impl Clock {
                 *known = recording;
             }
         }
-        let ahead = |recording: &Recording| {
-            let reading = Reading::newest(recording);
-            let step = |note: &Note| match note.kind {
-                NoteKind::Mark(Mark::WallClock { micros }) if note.at_micros >= reading.boot_micros => {
-                    i128::from(micros)
-                }
-                _ => 0,
-            };
-            reading.ahead_micros() + recording.notes.iter().map(step).sum::<i128>()
-        };
         Clock {
-            ahead_micros: latest.into_iter().map(|(boot, recording)| (boot.to_owned(), ahead(recording))).collect(),
+            ahead_micros: latest
+                .into_iter()
+                .map(|(boot, known)| (boot.to_owned(), ahead_at_end_micros(known)))
+                .collect(),
         }
     }
 
     /// Converts a reading of the boot clock of this life, both in microseconds: since 1970, at most [`MICROS_MAX`].
     pub fn unix_micros(&self, life: &Life, boot_micros: u64) -> u64 {
         let ahead = self.ahead_micros.get(&life.boot_id).copied();
-        let ahead = ahead.unwrap_or_else(|| Reading::of(life).ahead_micros());
+        let ahead = ahead.unwrap_or_else(|| ahead_at_beginning_micros(life));
         u64::try_from(i128::from(boot_micros) + ahead).unwrap_or(0).min(MICROS_MAX)
     }
 }

@@ -74,6 +74,8 @@ pub enum Mark {
     WallClock {
         /// Length of the jump, in microseconds; backwards below 0.
         micros: i64,
+        /// Wall clock less boot clock afterwards, in microseconds; `None` in notes of earlier builds.
+        ahead_micros: Option<i64>,
     },
     /// An operator asked for something.
     Asked {
@@ -142,6 +144,8 @@ pub(crate) struct MarkShape {
     leader: Option<String>,
     #[prost(string, repeated, tag = "15")]
     witnesses: Vec<String>,
+    #[prost(sint64, optional, tag = "16")]
+    ahead_micros: Option<i64>,
 }
 
 const ROLES: [Role; 5] = [Role::Follower, Role::PreCandidate, Role::Candidate, Role::Synchronizing, Role::Leader];
@@ -177,7 +181,7 @@ impl From<&Mark> for MarkShape {
             Mark::DiskStalled { micros } => MarkShape { micros, ..of(5) },
             Mark::DiskRecovered => of(6),
             Mark::Late { micros, waited_micros } => MarkShape { micros, waited_micros, ..of(7) },
-            Mark::WallClock { micros } => MarkShape { step_micros: micros, ..of(8) },
+            Mark::WallClock { micros, ahead_micros } => MarkShape { step_micros: micros, ahead_micros, ..of(8) },
             Mark::Asked { what } => MarkShape { text: what, ..of(9) },
             Mark::Membership { voters, witnesses } => MarkShape { names: voters, witnesses, ..of(10) },
             Mark::Stopping => of(11),
@@ -195,7 +199,7 @@ impl TryFrom<MarkShape> for Mark {
         let MarkShape { kind, text, peer, micros, waited_micros, step_micros, names, heard, .. } = shape;
         // Whatever a file says, nothing lasts longer, so that what is reckoned with stays a number.
         let (micros, waited_micros) = (micros.min(MICROS_MAX), waited_micros.min(MICROS_MAX));
-        let step_micros = step_micros.clamp(-MICROS_MAX.cast_signed(), MICROS_MAX.cast_signed());
+        let bounded_step = |micros: i64| micros.clamp(-MICROS_MAX.cast_signed(), MICROS_MAX.cast_signed());
         let bounded = |heard: Heard| Heard { silence_micros: heard.silence_micros.min(MICROS_MAX), ..heard };
         let heard = heard.into_iter().map(bounded).collect();
         Ok(match kind {
@@ -215,7 +219,10 @@ impl TryFrom<MarkShape> for Mark {
             5 => Mark::DiskStalled { micros },
             6 => Mark::DiskRecovered,
             7 => Mark::Late { micros, waited_micros },
-            8 => Mark::WallClock { micros: step_micros },
+            8 => Mark::WallClock {
+                micros: bounded_step(step_micros),
+                ahead_micros: shape.ahead_micros.map(bounded_step),
+            },
             9 => Mark::Asked { what: text },
             10 => Mark::Membership { voters: names, witnesses: shape.witnesses },
             11 => Mark::Stopping,

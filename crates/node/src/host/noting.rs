@@ -178,7 +178,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let offset = clock_offset_micros();
         let step = offset - std::mem::replace(&mut self.noting.clock_offset_micros, offset);
         if step.abs() > CLOCK_STEP_MICROS {
-            self.mark(|_| Mark::WallClock { micros: step });
+            self.mark(|_| Mark::WallClock { micros: step, ahead_micros: Some(offset) });
         }
     }
 }

@@ -191,7 +191,7 @@ pub(crate) fn of_mark(mark: &Mark) -> String {
             true => format!("its loop ran {} late: it got no processor", lasting(*micros)),
             false => format!("its loop ran {} late: it stood still", lasting(*micros)),
         },
-        Mark::WallClock { micros } => {
+        Mark::WallClock { micros, .. } => {
             let way = if *micros < 0 { "back" } else { "forward" };
             format!("its wall clock was set {way} by {}", lasting(micros.unsigned_abs()))
         }
