@@ -39,6 +39,9 @@ fn missed_by(missed: &[(String, String)]) -> String {
 pub(super) fn sentences(story: &Story) -> Vec<String> {
     let Story { before, after, causes, gap_micros, ended, missing, left_out, .. } = story;
     let mut told = Vec::new();
+    // Others hear of it later than it begins.
+    let is_heard_of = after.life.is_none();
+    let since = if is_heard_of { "since, at the latest," } else { "since" };
     let reign = match after.until_micros.filter(|_| ended.is_some()) {
         Some(until) => format!(
             "{} led term {} from {} until {}",
@@ -47,7 +50,7 @@ pub(super) fn sentences(story: &Story) -> Vec<String> {
             clock_time(after.since_micros),
             clock_time(until)
         ),
-        None => format!("{} leads term {} since {}", after.leader, after.term, clock_time(after.since_micros)),
+        None => format!("{} leads term {} {since} {}", after.leader, after.term, clock_time(after.since_micros)),
     };
     match before {
         None => told.push(format!("{reign}, the first leader that is noted: {}.", after.because)),
@@ -57,7 +60,8 @@ pub(super) fn sentences(story: &Story) -> Vec<String> {
             told.push(format!("{} led term {} until {}{why}.", before.leader, before.term, clock_time(until)));
             told.extend(causes.iter().skip(1).map(|cause| circumstance(cause, before)));
             told.push(format!("{reign}: {}.", after.because));
-            told.push(format!("For {} nobody led.", lasting(*gap_micros)));
+            let bound = if is_heard_of { "at most " } else { "" };
+            told.push(format!("For {bound}{} nobody led.", lasting(*gap_micros)));
         }
     }
     if let Some(why) = ended {

@@ -597,3 +597,15 @@ fn a_silence_before_a_kill_is_a_pause_where_the_leaders_recording_shows_it() {
     assert_eq!((words(&told), told.gap_micros), (vec!["paused", "killed"], 1_520_000), "{told:#?}");
     assert!(told.sentences()[0].contains("the process of n1 stood still for 1.0 s"), "{told:#?}");
 }
+
+/// Goal: nobody is told to have begun to lead when another one heard of it. Method: of three members the recording of the old leader
+/// alone is here; it was killed, and hears a second later, in its next life, that n2 leads.
+#[test]
+fn a_reign_that_only_another_one_heard_of_is_told_as_that() {
+    let killed = life("n1", 1, vec![(SECOND, leads(1, "vote won", &[])), (10 * SECOND, Mark::DiskRecovered)]);
+    let hears = turns(Role::Follower, Role::Follower, 2, Some("n2"), "n2 leads", &[]);
+    let again = life("n1", 1, vec![(11 * SECOND, hears), (12 * SECOND, Mark::DiskRecovered)]);
+    let told = story(&[killed, again]).sentences();
+    assert!(told[1].starts_with("n2 leads term 2 since, at the latest, "), "{told:#?}");
+    assert!(told[2].starts_with("For at most ") && told[2].ends_with(" nobody led."), "{told:#?}");
+}
