@@ -250,6 +250,12 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.applied
     }
 
+    /// How far this node has fetched a snapshot: the last index that it holds, and the bytes of it that have come. Zeros while there is none
+    /// to fetch; a fetch that waits for another source counts.
+    pub fn fetched(&self) -> (u64, u64) {
+        self.snapshots.fetched()
+    }
+
     /// This node's id, unique in its cluster and never reused.
     pub fn me(&self) -> NodeId {
         self.me

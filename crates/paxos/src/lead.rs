@@ -207,6 +207,7 @@ impl Paxos {
     fn hear_committed(&mut self, from: NodeId, committed: u64, out: &mut Effects<Paxos>) -> bool {
         let commit = self.node.commit;
         if committed > self.node.commit {
+            self.note_ahead(from, self.node.promise.term, committed);
             let is_settled = self.reign().is_some_and(|reign| reign.stage == Stage::Leading);
             self.ask_for_committed(from, out);
             if is_settled && !self.options.as_published {

@@ -180,6 +180,11 @@ impl Paxos {
         if reference.lsn.index <= self.node.commit || self.node.installing.is_some() {
             return;
         }
+        if self.can_do_without_those_ahead() {
+            // `[OURS]` The others answer for all that this reign must know: it goes on, whatever a member ahead of it offers. That
+            // member may never give its bytes, and each reign would end like this one.
+            return;
+        }
         if self.reign().is_some() {
             // Nobody can tell any more in which ballots its slots were chosen, so this reign may be over (TF-2, and why:
             // [`crate::catch_up`]).

@@ -26,8 +26,19 @@ pub struct Poll {
     pub id: u64,
     /// Whether this node polls because the leader's link dropped.
     pub is_early: bool,
-    /// The answers: the newest heartbeat seen, and what the responder says of its leader.
-    pub answers: BTreeMap<NodeId, (Heartbeat, Says)>,
+    /// The answers, by responder.
+    pub answers: BTreeMap<NodeId, Answer>,
+}
+
+/// An answer to a poll.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Answer {
+    /// The newest heartbeat that the responder has seen.
+    pub heartbeat: Heartbeat,
+    /// What it says of its leader.
+    pub says: Says,
+    /// It has committed everything through here.
+    pub committed: u64,
 }
 
 impl Paxos {
@@ -128,9 +139,10 @@ impl Paxos {
             return;
         }
         let is_early = mine.is_early;
-        mine.answers.insert(from, (heartbeat, says));
-        if committed > self.node.commit {
+        mine.answers.insert(from, Answer { heartbeat, says, committed });
+        if committed > self.node.commit && !self.is_stale_evidence(from, committed, says) {
             // TF-5: strong evidence; one answer is enough, from any node.
+            self.evidence.insert(from, committed);
             self.stay(vec![from], out);
             if is_early && says != Says::Leads {
                 self.poll_again_soon(out);
@@ -142,6 +154,13 @@ impl Paxos {
             return self.stay(vec![from], out);
         }
         self.settle_poll(false, out);
+    }
+
+    /// `[OURS]` Whether this member hears nobody and has committed nothing since it was strong evidence: there is no leader behind what it
+    /// shows. It may be unable to give its slots away: its disk hangs, and only a snapshot holds them. What it committed was
+    /// accepted by a quorum, and a promise quorum reports that.
+    fn is_stale_evidence(&self, by: NodeId, committed: u64, says: Says) -> bool {
+        says == Says::Silent && self.evidence.get(&by).is_some_and(|shown| *shown >= committed)
     }
 
     pub(crate) fn on_grace(&mut self, out: &mut Effects<Paxos>) {
@@ -157,16 +176,19 @@ impl Paxos {
             return;
         }
         let is_evidence = |id: NodeId| {
-            answer(id).is_some_and(|(heartbeat, says)| {
+            answer(id).is_some_and(|Answer { heartbeat, says, .. }| {
                 let is_newer = poll.is_early || *heartbeat > self.heartbeat;
                 *says == Says::Leads || (*says == Says::Hears && is_newer)
             })
         };
         let witnesses: Vec<NodeId> = self.node.membership.all_voters().filter(|id| is_evidence(*id)).collect();
+        // A member that has committed more promises nothing for the slots that this node lacks.
+        let can_promise =
+            |id: NodeId| id == me || answer(id).is_some_and(|answer| answer.committed <= self.node.commit);
         // The one more stands for the leader itself, hidden behind the broken link.
         let must_stay = !witnesses.is_empty() && witnesses.len() + 1 >= needed;
         if poll.is_early {
-            let lost = self.count_voters(|id| id == me || (answer(id).is_some() && !is_evidence(id)));
+            let lost = self.count_voters(|id| can_promise(id) && !is_evidence(id));
             if lost >= needed && !must_stay {
                 self.win_poll(out);
             }
@@ -180,11 +202,26 @@ impl Paxos {
             return out.set_timer(Timer::Grace, grace..=grace);
         }
         if must_stay {
-            let newest = poll.answers.values().map(|(heartbeat, _)| *heartbeat).max().unwrap_or_default();
+            let newest = poll.answers.values().map(|answer| answer.heartbeat).max().unwrap_or_default();
             self.heartbeat = self.heartbeat.max(newest);
             return self.stay(witnesses, out);
         }
+        if self.count_voters(can_promise) < needed {
+            return self.wait_for_those_ahead(out);
+        }
         self.win_poll(out);
+    }
+
+    /// `[OURS]` No quorum could promise without members that have committed more: what they have comes first, however long it takes.
+    fn wait_for_those_ahead(&mut self, out: &mut Effects<Paxos>) {
+        let RoleState::Polling(poll) = &self.role_state else { return };
+        let is_ahead = |answer: &Answer| answer.committed > self.node.commit;
+        let ahead = poll.answers.iter().filter(|(_, answer)| is_ahead(answer)).map(|(id, _)| *id);
+        let ahead: Vec<NodeId> = ahead.collect();
+        self.stay(ahead.clone(), out);
+        for member in ahead {
+            self.ask_for_committed(member, out);
+        }
     }
 
     fn win_poll(&mut self, out: &mut Effects<Paxos>) {

@@ -40,6 +40,8 @@ pub(crate) struct Reign {
     pub(crate) promises: Promises,
     /// Nodes that have promised a higher ballot.
     pub(crate) refusers: BTreeSet<NodeId>,
+    /// Members that had committed slots which this reign had not, and through where: they answer for none of those.
+    pub(crate) ahead: BTreeMap<NodeId, u64>,
     /// Prepare rounds without a quorum.
     pub(crate) rounds: u8,
     /// Values in flight, by slot: proposed in this ballot and not committed.
@@ -99,6 +101,8 @@ pub struct Paxos {
     pub(crate) lost_leader: Option<NodeId>,
     /// Polls left that follow each other quickly after a link-down.
     pub(crate) eager_rounds: u8,
+    /// The commit by which each member's answer to a poll was strong evidence, the last time (TF-5).
+    pub(crate) evidence: BTreeMap<NodeId, u64>,
     /// The node that was asked for committed slots, and the last heartbeat then.
     pub(crate) asked: Option<(NodeId, Heartbeat)>,
 }
@@ -139,6 +143,7 @@ impl Protocol for Paxos {
             told_polls: BTreeMap::new(),
             lost_leader: None,
             eager_rounds: 0,
+            evidence: BTreeMap::new(),
             asked: None,
         };
         value.announce_start(out);

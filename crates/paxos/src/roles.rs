@@ -129,6 +129,7 @@ impl Paxos {
             stage: Stage::Preparing,
             promises: Promises::new(ballot, first),
             refusers: BTreeSet::new(),
+            ahead: BTreeMap::new(),
             rounds: 0,
             proposed: BTreeMap::new(),
             votes: BTreeMap::new(),

@@ -7,10 +7,10 @@
 //! Safety is judged after every step and needs no phase of its own. Read next: [`crate::sickness`].
 
 use crate::command::{Command, DiskFault, Target};
-use crate::digested::Service;
+use crate::digested::{Digested, Service};
 use crate::settings::Settings;
 use crate::world::World;
-use hustings_core::{Priority, Protocol};
+use hustings_core::{Priority, Protocol, Replica};
 use hustings_properties::Violation;
 use std::collections::BTreeSet;
 
@@ -65,15 +65,15 @@ pub(crate) fn live<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Com
 fn become_alike<P: Protocol, S: Service>(world: &mut World<P, S>) -> Result<(), Violation> {
     let timeouts = world.settings.election_max() * LIVENESS_TIMEOUTS;
     let mut deadline = world.now() + world.settings.load.patience + timeouts;
-    let mut before = world.applied();
+    let mut before = world.reached();
     while !(world.is_load_settled() && world.expect_same().is_ok()) {
         if world.now() >= deadline {
             // The member that is furthest behind, perhaps since it joined, must have got on.
             let Some((at, reached)) = world.lowest_applied() else { break };
-            if reached < before.get(at).copied().unwrap_or(0) + LIVENESS_TIMEOUTS {
+            if !reached.has_got_on_since(before.get(at).copied().unwrap_or_default()) {
                 break;
             }
-            (before, deadline) = (world.applied(), world.now() + timeouts);
+            (before, deadline) = (world.reached(), world.now() + timeouts);
         }
         world.run_until(world.now() + 50_000)?;
     }
@@ -150,6 +150,27 @@ impl Voters {
     /// Whether one that lacked entries lacks some of them still, and got on: it is waited for as long as it does so.
     fn are_left_behind_and_got_on(self, now: &Voters) -> bool {
         now.lowest < self.leader && now.lowest >= self.lowest + LIVENESS_TIMEOUTS
+    }
+}
+
+/// How far a member has got; zeros for one that does not run.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Reached {
+    /// The last index that it has applied.
+    pub(crate) applied: u64,
+    /// The last index of the snapshot that it fetches, and the bytes that have come.
+    fetched: (u64, u64),
+}
+
+impl Reached {
+    pub(crate) fn of<P: Protocol, S: Service>(replica: &Replica<P, Digested<S>>) -> Reached {
+        Reached { applied: replica.applied().index, fetched: replica.fetched() }
+    }
+
+    /// Whether it is getting on. A snapshot comes a chunk at a time, and each that is lost costs an election timeout; one that is fetched
+    /// from its beginning again is no progress.
+    fn has_got_on_since(self, before: Reached) -> bool {
+        self.applied >= before.applied + LIVENESS_TIMEOUTS || self.fetched > before.fetched
     }
 }
 

@@ -1,7 +1,7 @@
 //! Questions that a scheduler may ask of a world: the leader, the running members, those that could serve.
 
 use crate::digested::{Digested, Service};
-use crate::liveness::Voters;
+use crate::liveness::{Reached, Voters};
 use crate::machine::{Life, Machine};
 use crate::world::World;
 use hustings_core::options::Options as _;
@@ -73,20 +73,19 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.leader().and_then(|leader| self.position(leader)).is_some_and(is_slow)
     }
 
-    /// The member of the leader's membership that has applied the least, by position, and the last index that it has applied; `None`
-    /// while nobody leads.
-    pub(crate) fn lowest_applied(&self) -> Option<(usize, u64)> {
+    /// The member of the leader's membership that has applied the least, by position, and how far it has got; `None` while nobody leads.
+    pub(crate) fn lowest_applied(&self) -> Option<(usize, Reached)> {
         let membership = self.machines[self.leader_position()?].replica.as_ref()?.membership();
         let is_member = |machine: &Machine<P, S>| membership.has(machine.id) && !machine.is_stranger;
         let members = self.machines.iter().enumerate().filter(|(_, machine)| is_member(machine));
-        let applied = members.filter_map(|(at, machine)| Some((at, machine.replica.as_ref()?.applied().index)));
-        applied.min_by_key(|(_, applied)| *applied)
+        let reached = members.filter_map(|(at, machine)| Some((at, Reached::of(machine.replica.as_ref()?))));
+        reached.min_by_key(|(_, reached)| reached.applied)
     }
 
-    /// Last indexes that machines have applied, by position; 0 for one that does not run.
-    pub(crate) fn applied(&self) -> Vec<u64> {
-        let applied = |machine: &Machine<P, S>| machine.replica.as_ref().map_or(0, |replica| replica.applied().index);
-        self.machines.iter().map(applied).collect()
+    /// How far the machines have got, by position.
+    pub(crate) fn reached(&self) -> Vec<Reached> {
+        let reached = |machine: &Machine<P, S>| machine.replica.as_ref().map_or_else(Reached::default, Reached::of);
+        self.machines.iter().map(reached).collect()
     }
 
     /// Ends of the logs of those that vote by the leader's word; all 0 while nobody leads.

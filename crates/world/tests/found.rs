@@ -72,6 +72,16 @@ fn a_learner_that_falls_silent_again_and_again_ends_no_reign() {
 }
 
 #[test]
+fn one_that_fetches_a_snapshot_over_links_that_lose_is_waited_for() {
+    play_all(include_str!("found/gmt2000-fetches-over-links-that-lose.txt"));
+}
+
+#[test]
+fn one_whose_disk_stalls_and_that_has_committed_more_lets_others_lead() {
+    play_all(include_str!("found/paxos-refused-by-a-stalled-disk.txt"));
+}
+
+#[test]
 fn one_whose_disk_stalls_as_soon_as_it_is_chosen_lets_others_try() {
     play_all(include_str!("found/zab-elects-the-stalled-again.txt"));
 }

@@ -347,6 +347,12 @@ impl Snapshots {
         }
     }
 
+    pub(super) fn fetched(&self) -> (u64, u64) {
+        let running = self.fetch.as_ref().map(|fetch| (fetch.reference.lsn.index, fetch.offset));
+        let begun = self.begun.as_ref().map(|(reference, offset)| (reference.lsn.index, *offset));
+        running.or(begun).unwrap_or_default()
+    }
+
     pub(super) fn is_loading(&self) -> bool {
         self.loading.is_some()
     }

@@ -327,15 +327,17 @@ impl Case<'_, '_> {
         is_own || is_said || !is_missed() && self.end().is_none()
     }
 
-    /// Whether the new leader said this of the old one before it led.
+    /// Whether the new leader said this of the old one before it led, and while that one was there: a member that stood still hears of a
+    /// hand-over when it runs again, and the leader may have been killed meanwhile.
     fn is_said(&self, of_the_old: &str) -> bool {
         let what = format!("{} {of_the_old}", self.before.leader);
         let from = self.before.since_micros.max(self.after.since_micros.saturating_sub(TOGETHER_MICROS));
         let mut said = self.line.of_life(self.after.life, from, self.after.since_micros);
-        said.any(|seen| match seen.mark {
+        let said = said.find(|seen| match seen.mark {
             Mark::Transition { because, .. } => because.contains(&what),
             _ => false,
-        })
+        });
+        said.is_some_and(|said| self.end().is_none_or(|(ended, _)| said.at <= ended + MISSED_MICROS))
     }
 
     fn removal(&self) -> Option<Cause> {

@@ -150,3 +150,30 @@ fn a_silence_before_a_kill_is_a_pause_where_the_leaders_recording_shows_it() {
     assert_eq!((words(&told), told.gap_micros), (vec!["paused", "killed"], 1_520_000), "{told:#?}");
     assert!(told.sentences()[0].contains("the process of n1 stood still for 1.0 s"), "{told:#?}");
 }
+
+/// Goal: a hand-over that nobody took up does not hide a kill. Method: leadership should go to a member that stands still; the leader is
+/// killed, and then that member runs again, hears of the hand-over first and of the end afterwards, and is elected.
+#[test]
+fn a_hand_over_that_is_heard_after_the_kill_is_not_blamed() {
+    let asked = Mark::Asked { what: "to hand leadership to n2".into() };
+    let old = life(
+        "n1",
+        1,
+        vec![(SECOND, leads(1, "vote won", &[])), (9_700_000, asked), (10 * SECOND, Mark::DiskRecovered)],
+    );
+    let handed = turns(Role::Follower, Role::Candidate, 2, None, "n1 hands over", &[("n1", 1_200)]);
+    let successor = life(
+        "n2",
+        2,
+        vec![
+            follows_n1(),
+            (11_500_000, Mark::Late { micros: 1_950_000, waited_micros: 0 }),
+            (11_500_100, handed),
+            (11_500_200, link_ends()),
+            (11_520_300, leads(2, "vote won", &[("n1", 21_500)])),
+            (19 * SECOND, Mark::DiskRecovered),
+        ],
+    );
+    let told = story(&[old, successor, awake_follower(vec![])]);
+    assert_eq!((words(&told)[0], told.gap_micros), ("killed", 1_520_000), "{told:#?}");
+}
