@@ -101,6 +101,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     for path in matches.get_many::<PathBuf>("ring").into_iter().flatten() {
         recordings.extend(Recording::open(path)?);
     }
+    // One that is given twice, or read in two ways, is one.
+    let recordings: Vec<Recording> = Recording::distinct(&recordings).into_iter().cloned().collect();
     let clock = Clock::of(&recordings);
     for recording in &recordings {
         let (replayed, picture) = match play_and_draw(recording, report.is_some()) {

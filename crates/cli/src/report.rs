@@ -8,9 +8,9 @@
 mod archive;
 
 use crate::exit::{Code, Exit};
-use crate::output::{Format, common, format_of, options_of, timeout_of, unavailable};
+use crate::output::{Format, common, format_of, options_of, timeout_of};
 use crate::url_users::without_users;
-use crate::why::{Fetched, fetch, time_of};
+use crate::why::{Opened, fetch, time_of};
 use crate::{http, prove, replay, status, why};
 use anyhow::{Context, Result};
 use archive::Archive;
@@ -81,35 +81,27 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let asks_members = rings.is_empty() || why::names_members(matches);
     let fetched = match asks_members {
         true => fetch(matches).await?,
-        false => Fetched { recordings: Vec::new(), unread: Vec::new() },
+        false => Opened { recordings: Vec::new(), unread: Vec::new() },
     };
     let mut sources: Vec<Source> = Vec::new();
     let mut parts = Parts::default();
     parts.add("version.txt", "the build that made this report, and its machine", version());
-    for ring in rings {
-        let (lives, bytes) = Recording::open_with_bytes(ring)?;
-        take(&mut sources, ring.display().to_string(), bytes, lives);
+    let Opened { recordings, mut unread } = why::open(&rings);
+    for (ring, bytes, lives) in recordings {
+        take(&mut sources, ring, bytes, lives);
     }
-    let mut unread = fetched.unread;
-    for (endpoint, bytes) in fetched.recordings {
-        let lives = Recording::read(bytes.clone());
-        match lives.is_empty() {
-            true => unread.push((endpoint, "its answer is no recording".to_owned())),
-            false => {
-                let name = take(&mut sources, endpoint.clone(), bytes, lives);
-                match metrics_of(matches, &endpoint).await {
-                    Ok(metrics) => parts.add(format!("{name}/metrics.txt"), "its metrics", metrics),
-                    Err(error) => unread.push((format!("{endpoint}/metrics"), format!("{error:#}"))),
-                }
-            }
+    unread.extend(fetched.unread);
+    let metrics = fetched.recordings.iter().map(|(endpoint, ..)| metrics_of(matches, endpoint));
+    let metrics = futures::future::join_all(metrics).await;
+    for ((endpoint, bytes, lives), metrics) in fetched.recordings.into_iter().zip(metrics) {
+        let name = take(&mut sources, endpoint.clone(), bytes, lives);
+        match metrics {
+            Ok(metrics) => parts.add(format!("{name}/metrics.txt"), "its metrics", metrics),
+            Err(error) => unread.push((format!("{endpoint}/metrics"), format!("{error:#}"))),
         }
     }
     if sources.is_empty() {
-        let each: Vec<String> = unread.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect();
-        return Err(unavailable(format!(
-            "nobody tells what was noted ({}); on a member's machine give --ring DATA-DIR",
-            each.join("; ")
-        )));
+        return Err(why::nothing_read(&unread, asks_members));
     }
     if asks_members {
         let status = status::told_in_json(matches).await?;
@@ -147,7 +139,7 @@ fn tell(sources: &[Source], unread: &[(String, String)], parts: &mut Parts) -> B
             parts.add(
                 "why.txt",
                 "what `hustings why` tells of the last change of leader",
-                why::in_words(&story, unread),
+                why::in_words(&story, unread, jiff::Timestamp::now()),
             );
             parts.add("why.json", "the same for programs", lines(&[why::in_json(&story, unread)]));
         }

@@ -13,11 +13,14 @@ use bytes::Bytes;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_recorder::story::{Evidence, Reign, Story, clock_time};
-use hustings_recorder::{MICROS_MAX, Recording};
+use hustings_recorder::{MICROS_MAX, Recording, RecordingError};
 use hustings_tls::Connector;
+use jiff::civil::{DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The longest recording that is fetched from a member, in bytes.
@@ -35,7 +38,7 @@ pub(crate) fn command() -> Command {
                 .long("at")
                 .value_name("TIME")
                 .conflicts_with("name")
-                .help("The last change until this time, as 2026-11-23T20:34:05Z or 2026-11-23T20:34:05.383Z, that second or millisecond included [default: now]"),
+                .help("The last change until this time, as 2026-11-23T20:34:05Z, 2026-11-23 21:34:05.383+01:00 or 20:34:05.383 (the last one, in UTC), that second or millisecond included [default: now]"),
         )
         .arg(
             Arg::new("ring")
@@ -54,37 +57,41 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(name) = matches.get_one::<String>("name") {
         return verbs::why(matches, name).await;
     }
-    let at_micros = matches.get_one::<String>("at").map(|text| last_micros_of(text)).transpose()?;
+    let now = Timestamp::now();
+    let at_micros = matches.get_one::<String>("at").map(|text| last_micros_of(text, now)).transpose()?;
     let rings: Vec<&PathBuf> = matches.get_many("ring").into_iter().flatten().collect();
-    let mut lives = Vec::new();
-    for ring in &rings {
-        lives.extend(Recording::open(ring)?);
-    }
-    let are_named = names_members(matches);
-    let mut unread = Vec::new();
-    if rings.is_empty() || are_named {
+    let Opened { recordings, mut unread } = open(&rings);
+    let mut lives: Vec<Recording> = recordings.into_iter().flat_map(|(_, _, lives)| lives).collect();
+    let are_asked = rings.is_empty() || names_members(matches);
+    if are_asked {
         let fetched = fetch(matches).await?;
-        if fetched.recordings.is_empty() {
-            return Err(unavailable(format!("nobody tells what was noted: {}", fetched.in_one_line())));
-        }
-        lives.extend(fetched.recordings.into_iter().flat_map(|(_, bytes)| Recording::read(bytes)));
-        unread = fetched.unread;
+        lives.extend(fetched.recordings.into_iter().flat_map(|(_, _, lives)| lives));
+        unread.extend(fetched.unread);
+    }
+    if lives.is_empty() {
+        return Err(nothing_read(&unread, are_asked));
     }
     let Some(story) = Story::tell(&lives, at_micros) else {
         return Err(not_found("no recording names a leader up to that time"));
     };
     match format_of(matches) {
         Format::Json => println!("{}", in_json(&story, &unread)),
-        Format::Table => print!("{}", in_words(&story, &unread)),
+        Format::Table => print!("{}", in_words(&story, &unread, now)),
     }
     Ok(())
 }
 
-/// The story, and below it what was noted.
-pub(crate) fn in_words(story: &Story, unread: &[(String, String)]) -> String {
-    let mut lines = story.sentences();
-    lines.extend(unread.iter().map(|(endpoint, why)| format!("Not asked: {endpoint}: {why}.")));
-    lines.extend([String::new(), "What was noted (UTC):".to_owned()]);
+/// The story, and below it what was noted. Where it is of another day than this moment, the day comes first.
+pub(crate) fn in_words(story: &Story, unread: &[(String, String)], now: Timestamp) -> String {
+    let date = time_of(story.after.since_micros);
+    let date = date.split('T').next().unwrap_or_default();
+    let mut lines = Vec::new();
+    if date != now.strftime("%F").to_string() {
+        lines.push(format!("On {date} (UTC):"));
+    }
+    lines.extend(story.sentences());
+    lines.extend(unread.iter().map(|(place, why)| format!("No recording from {place}: {why}.")));
+    lines.extend([String::new(), format!("What was noted on {date} (UTC):")]);
     let width = story.evidence.iter().map(|evidence| evidence.member.len()).max().unwrap_or(0);
     lines.extend(
         story.evidence.iter().map(|Evidence { at_micros, member, what }| {
@@ -107,70 +114,110 @@ pub(crate) fn plain(text: &str) -> String {
 
 /// The last microsecond that a time names: all of its second, or of the last digit that is given, one millisecond at least: sentences
 /// leave out what is smaller, and the wall clocks of two recordings do not agree on it.
-fn last_micros_of(text: &str) -> Result<u64> {
-    let time = humantime::parse_rfc3339_weak(text);
-    let time =
-        time.map_err(|_| Exit::with(Code::Usage, format!("--at {text}: give a time as 2026-11-23T20:34:05Z")))?;
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let digits = text.split_once('.').map_or(0, |(_, fraction)| fraction.bytes().filter(u8::is_ascii_digit).count());
+fn last_micros_of(text: &str, now: Timestamp) -> Result<u64> {
+    let refused = || {
+        let forms =
+            "give a time as 2026-11-23T20:34:05Z, 2026-11-23 21:34:05+01:00, or 20:34:05 (the last one, in UTC)";
+        Exit::with(Code::Usage, format!("--at {text}: {forms}"))
+    };
+    let utc = |time: DateTime| TimeZone::UTC.to_timestamp(time).ok();
+    let day = |time: Time| {
+        let of_today = utc(now.to_zoned(TimeZone::UTC).date().to_datetime(time))?;
+        if of_today > now { of_today.checked_sub(SignedDuration::from_hours(24)).ok() } else { Some(of_today) }
+    };
+    let time = text.parse::<Timestamp>().ok();
+    let time = time.or_else(|| text.parse::<Time>().ok().and_then(day));
+    let time = time.or_else(|| text.parse::<DateTime>().ok().and_then(utc)).ok_or_else(refused)?;
+    let is_digit = |character: &char| character.is_ascii_digit();
+    let digits = text.split_once('.').map_or(0, |(_, fraction)| fraction.chars().take_while(is_digit).count());
     let length_micros = match digits {
         0 => 1_000_000,
         1 => 100_000,
         2 => 10_000,
         _ => 1_000,
     };
-    Ok(u64::try_from(since.as_micros()).unwrap_or(u64::MAX).saturating_add(length_micros - 1))
+    Ok(u64::try_from(time.as_microsecond()).unwrap_or(0).saturating_add(length_micros - 1))
 }
 
-/// The recordings that members gave out.
-pub(crate) struct Fetched {
-    /// The recordings, each with the endpoint that gave it.
-    pub(crate) recordings: Vec<(String, Bytes)>,
-    /// Members whose recording could not be had, each with the reason.
+/// The recordings that could be read, each with its place and its bytes.
+pub(crate) struct Opened {
+    /// The place, the bytes and the lives in them.
+    pub(crate) recordings: Vec<(String, Bytes, Vec<Recording>)>,
+    /// Places of which nothing could be read, each with the reason.
     pub(crate) unread: Vec<(String, String)>,
 }
 
-impl Fetched {
-    fn in_one_line(&self) -> String {
-        let each: Vec<String> = self.unread.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect();
-        each.join("; ")
+/// Reads recordings from files and directories.
+pub(crate) fn open(rings: &[&PathBuf]) -> Opened {
+    let mut opened = Opened { recordings: Vec::new(), unread: Vec::new() };
+    for ring in rings {
+        match Recording::open_with_bytes(ring) {
+            Ok((lives, bytes)) => opened.recordings.push((ring.display().to_string(), bytes, lives)),
+            // The reason begins with the path.
+            Err(error) => opened.unread.push((ring.display().to_string(), reason_alone(&error, ring))),
+        }
+    }
+    opened
+}
+
+fn reason_alone(error: &RecordingError, ring: &Path) -> String {
+    let told = format!("{error:#}");
+    told.strip_prefix(&format!("{}: ", ring.display())).map_or(told.clone(), str::to_owned)
+}
+
+/// The error where no recording could be read, be it that members were asked or not.
+pub(crate) fn nothing_read(unread: &[(String, String)], are_asked: bool) -> anyhow::Error {
+    let each: Vec<String> = unread.iter().map(|(place, why)| format!("{place}: {why}")).collect();
+    let each = each.join("; ");
+    match are_asked {
+        true => {
+            unavailable(format!("nobody tells what was noted ({each}); on a member's machine give --ring DATA-DIR"))
+        }
+        false => Exit::with(Code::Failed, each),
     }
 }
 
-/// Asks those named, and those that they know, for what they noted.
-pub(crate) async fn fetch(matches: &ArgMatches) -> Result<Fetched> {
+/// Asks those named, and those that they know, for what they noted; all at once, for one that stands still takes all of the timeout.
+pub(crate) async fn fetch(matches: &ArgMatches) -> Result<Opened> {
     log_in(matches).await?;
     let (tls, timeout) = (options_of(matches)?.tls, timeout_of(matches));
-    let mut endpoints = endpoints_of(matches);
+    let tls = tls.as_ref();
+    let endpoints = endpoints_of(matches);
+    let asking = endpoints
+        .iter()
+        .map(async |endpoint| tokio::join!(status_of(endpoint, tls, timeout), recording_of(endpoint, tls, timeout)));
+    let (statuses, mut answers): (Vec<_>, Vec<_>) = futures::future::join_all(asking).await.into_iter().unzip();
     let mut names = BTreeSet::new();
     let mut known = Vec::new();
-    for endpoint in &endpoints {
-        if let Ok(status) = status_of(endpoint, tls.as_ref(), timeout).await {
-            names.insert(status["name"].as_str().unwrap_or_default().to_owned());
-            for member in status["members"].as_array().into_iter().flatten() {
-                let (name, url) = (&member["name"], &member["client_urls"][0]);
-                known.extend(name.as_str().zip(url.as_str()).map(|(name, url)| (name.to_owned(), url.to_owned())));
-            }
+    for status in statuses.into_iter().flatten() {
+        names.insert(status["name"].as_str().unwrap_or_default().to_owned());
+        for member in status["members"].as_array().into_iter().flatten() {
+            let (name, url) = (&member["name"], &member["client_urls"][0]);
+            known.extend(name.as_str().zip(url.as_str()).map(|(name, url)| (name.to_owned(), url.to_owned())));
         }
     }
-    for (name, url) in known {
-        if names.insert(name) && !endpoints.iter().any(|endpoint| is_same(endpoint, &url)) {
-            endpoints.push(url);
-        }
-    }
-    let mut fetched = Fetched { recordings: Vec::new(), unread: Vec::new() };
+    let is_given = |url: &str| endpoints.iter().any(|endpoint| is_same(endpoint, url));
+    let others: Vec<String> = known
+        .into_iter()
+        .filter(|(name, url)| names.insert(name.clone()) && !is_given(url))
+        .map(|(_, url)| url)
+        .collect();
+    answers.extend(futures::future::join_all(others.iter().map(|other| recording_of(other, tls, timeout))).await);
+    let mut fetched = Opened { recordings: Vec::new(), unread: Vec::new() };
     let mut refused = None;
-    for endpoint in endpoints {
-        let asked = http::get_long(&endpoint, "/v1/recording", tls.as_ref(), RECORDING_BYTES_MAX);
-        match tokio::time::timeout(timeout, asked).await {
-            Ok(Ok(bytes)) => fetched.recordings.push((endpoint, bytes)),
-            Ok(Err(error)) => {
+    for (endpoint, answer) in endpoints.into_iter().chain(others).zip(answers) {
+        match answer {
+            Ok(bytes) => {
+                let lives = Recording::read(bytes.clone());
+                match lives.is_empty() {
+                    true => fetched.unread.push((endpoint, "its answer is no recording that can be read".to_owned())),
+                    false => fetched.recordings.push((endpoint, bytes, lives)),
+                }
+            }
+            Err(error) => {
                 let why = format!("{error:#}");
                 refused = refused.or_else(|| http::is_not_allowed(&error).then(|| why.clone()));
                 fetched.unread.push((endpoint, why));
-            }
-            Err(_) => {
-                fetched.unread.push((endpoint, format!("no answer within {}", humantime::format_duration(timeout))))
             }
         }
     }
@@ -178,6 +225,12 @@ pub(crate) async fn fetch(matches: &ArgMatches) -> Result<Fetched> {
         Some(why) if fetched.recordings.is_empty() => Err(http::not_allowed(&why)),
         _ => Ok(fetched),
     }
+}
+
+async fn recording_of(endpoint: &str, tls: Option<&Connector>, timeout: Duration) -> Result<Bytes> {
+    let asked = http::get_long(endpoint, "/v1/recording", tls, RECORDING_BYTES_MAX);
+    let late = |_| anyhow::anyhow!("no answer within {}", humantime::format_duration(timeout));
+    tokio::time::timeout(timeout, asked).await.map_err(late)?
 }
 
 async fn status_of(endpoint: &str, tls: Option<&Connector>, timeout: Duration) -> Result<Value> {
@@ -215,6 +268,7 @@ pub(crate) fn in_json(story: &Story, unread: &[(String, String)]) -> Value {
         "sentences": story.sentences(),
         "evidence": evidence.collect::<Vec<_>>(),
         "missing": story.missing,
+        "damaged": story.damaged,
         "left_out": story.left_out,
         "unread": unread.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect::<Vec<_>>(),
     })
@@ -231,12 +285,31 @@ mod tests {
 
     #[test]
     fn a_time_means_all_that_its_last_digit_covers_and_a_millisecond_at_least() {
-        let lasts = |text: &str| last_micros_of(text).expect("a time") - 946_684_799_000_000;
+        let now: Timestamp = "2000-01-01T12:00:00Z".parse().expect("a time");
+        let lasts = |text: &str| last_micros_of(text, now).expect("a time") - 946_684_799_000_000;
         assert_eq!(lasts("1999-12-31T23:59:59Z"), 999_999);
         assert_eq!(lasts("1999-12-31T23:59:59.2Z"), 299_999);
         assert_eq!(lasts("1999-12-31T23:59:59.25Z"), 259_999);
         assert_eq!(lasts("1999-12-31T23:59:59.250Z"), 250_999);
         assert_eq!(lasts("1999-12-31T23:59:59.250007Z"), 251_006);
+    }
+
+    #[test]
+    fn a_time_is_understood_as_it_is_pasted() {
+        let now: Timestamp = "2000-01-01T12:00:00Z".parse().expect("a time");
+        for text in [
+            "1999-12-31T23:59:59.250Z",
+            "1999-12-31t23:59:59.250z",
+            "1999-12-31 23:59:59.250Z",
+            "2000-01-01T00:59:59.250+01:00",
+            "1999-12-31T23:59:59.250",
+            "23:59:59.250",
+        ] {
+            assert_eq!(last_micros_of(text, now).ok(), Some(946_684_799_250_999), "{text}");
+        }
+        assert_eq!(last_micros_of("11:59:59", now).ok(), Some(946_727_999_999_999), "today's");
+        let refused = last_micros_of("yesterday", now).expect_err("no time").to_string();
+        assert!(refused.contains("20:34:05 (the last one, in UTC)"), "{refused}");
     }
 
     #[test]

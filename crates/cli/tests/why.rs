@@ -337,3 +337,44 @@ async fn members_are_asked_for_what_they_noted() {
     let now = run(Command::new(HUSTINGS).args(["why", "--at", "1999-01-01T00:00:00Z", "--endpoints", &endpoint]));
     assert_eq!(now.code, Some(3), "{now:?}");
 }
+
+/// Goal: what cannot be read is named, and the rest is told. Method: of one recording a byte in the middle is another one, in the place of the
+/// next there is nothing, and one member stands still when it is asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_is_named_and_the_rest_is_told() {
+    let mut scene = Scene::begin("raft").await;
+    scene.is_killed().await;
+    let leader = scene.rig.leader().await;
+    let follower = (leader + 1) % 3;
+    let [whole, other] = [leader, follower].map(|member| scene.rig.cluster.nodes[member].data_dir.clone());
+    let directory = tempfile::tempdir().expect("there is room");
+    let [damaged, nothing] = ["damaged", "nothing"].map(|name| directory.path().join(name));
+    let (_, bytes) = Recording::open_with_bytes(&other).expect("it records");
+    let mut bytes = bytes.to_vec();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x55;
+    std::fs::write(&damaged, bytes).expect("there is room");
+    let why = |rings: &[&Path], more: &[&str]| {
+        let mut command = Command::new(HUSTINGS);
+        command.args(["why", "-o", "json"]).args(more);
+        for ring in rings {
+            command.arg("--ring").arg(ring);
+        }
+        run(&mut command)
+    };
+    let told: Value = serde_json::from_str(&why(&[&whole, &damaged, &nothing], &[]).ok()).expect("JSON");
+    assert_eq!(told["after"]["leader"], scene.name(leader).as_str(), "{told:#}");
+    assert!(told["damaged"][scene.name(follower)].is_string(), "{told:#}");
+    let unread = told["unread"][0].as_str().expect("a sentence");
+    assert!(unread.starts_with(&format!("{}: it cannot be read", nothing.display())), "{unread}");
+    let refused = why(&[&nothing], &[]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("nothing: it cannot be read"), "{refused:?}");
+
+    scene.does(&format!("pause {}", scene.name(follower))).await;
+    let endpoints: Vec<&str> = scene.rig.cluster.nodes.iter().map(|node| node.client.as_str()).collect();
+    let told = why(&[], &["--timeout", "1s", "--endpoints", &endpoints.join(",")]).ok();
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let silent = &scene.rig.cluster.nodes[follower].client;
+    assert_eq!(told["unread"], serde_json::json!([format!("{silent}: no answer within 1s")]), "{told:#}");
+    assert_eq!(told["missing"], serde_json::json!([scene.name(follower)]), "{told:#}");
+}

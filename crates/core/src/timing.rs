@@ -95,7 +95,8 @@ impl Timing {
     pub fn fitting(round_trip: Duration, flush: Duration, bounds: &RangeInclusive<Duration>) -> Timing {
         let needed = (round_trip * 7 / 2 + flush) * 2;
         let election_min = needed.min(*bounds.end()).max(*bounds.start());
-        let spread = election_min.max(round_trip * 20);
+        // A round trip beyond the bounds is no distance that a cluster can be led over.
+        let spread = election_min.max(round_trip.min(*bounds.end()) * 20);
         Timing { heartbeat: *bounds.start() / 5, election_min, election_max: election_min + spread }
     }
 }
@@ -131,6 +132,8 @@ mod tests {
         }
         assert_eq!(Timing::fitting(MS / 10, MS, &bounds).election_min, 100 * MS);
         assert_eq!(Timing::fitting(4_000 * MS, MS, &bounds).election_min, 5_000 * MS);
+        let hour = Timing::fitting(3_600_000 * MS, MS, &bounds);
+        assert_eq!(hour.election_max, 105_000 * MS);
     }
 
     #[test]

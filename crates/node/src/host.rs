@@ -370,8 +370,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                         ReplicaMessage::Ping { sent_micros } => link.outbox.put(pong::<P>(sent_micros)),
                         ReplicaMessage::Pong { sent_micros } => {
                             let micros = boot_micros().saturating_sub(sent_micros);
-                            link.outbox.on_round_trip(micros);
-                            self.wiring.pace.on_round_trip(micros);
+                            if !self.wiring.counters.of_peer(peer).reach.was_still_since(sent_micros) {
+                                link.outbox.on_round_trip(micros);
+                                self.wiring.pace.on_round_trip(micros);
+                            }
                         }
                         ReplicaMessage::Digest { index, digest } => self.on_digest_of(peer, index, digest),
                         ReplicaMessage::Durable(positions) => self.on_positions(positions),

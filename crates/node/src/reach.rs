@@ -11,12 +11,15 @@ use crate::timers::boot_micros;
 use hustings_core::{Membership, NodeId, quorum::majority};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Every peer is asked something each two seconds: one that misses two questions is silent.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
+/// An answer that came after so long a time in which nothing was heard of a peer says how long that one, or this member, stood still or was
+/// cut off, and nothing of the distance: round trips on Earth are shorter.
+const STILL_MICROS: u64 = 500_000;
 /// Limit of a peer's own words that are repeated, in characters.
 const WHY_CHARS_MAX: usize = 300;
 
@@ -40,6 +43,8 @@ pub enum Reach {
 pub struct PeerReach {
     /// Moment of the last bytes from it, or of the first try, by the boot clock.
     heard_micros: AtomicU64,
+    /// Begin and end of the last long time in which nothing came from it, by the boot clock.
+    still: Mutex<(u64, u64)>,
     state: Mutex<Reach>,
 }
 
@@ -47,6 +52,7 @@ impl Default for PeerReach {
     fn default() -> PeerReach {
         PeerReach {
             heard_micros: AtomicU64::new(boot_micros()),
+            still: Mutex::default(),
             state: Mutex::new(Reach::Away("no connection yet".to_owned())),
         }
     }
@@ -54,7 +60,20 @@ impl Default for PeerReach {
 
 impl PeerReach {
     pub(crate) fn on_heard(&self) {
-        self.heard_micros.store(boot_micros(), Ordering::Relaxed);
+        self.on_heard_at(boot_micros());
+    }
+
+    fn on_heard_at(&self, now: u64) {
+        let before = self.heard_micros.swap(now, Ordering::Relaxed);
+        if now.saturating_sub(before) >= STILL_MICROS {
+            *self.still.lock().unwrap_or_else(PoisonError::into_inner) = (before, now);
+        }
+    }
+
+    /// Whether nothing was heard for long since this time, by the boot clock: an answer to a question of then measures that.
+    pub(crate) fn was_still_since(&self, sent_micros: u64) -> bool {
+        let (from, until) = *self.still.lock().unwrap_or_else(PoisonError::into_inner);
+        until.saturating_sub(from.max(sent_micros)) >= STILL_MICROS
     }
 
     pub(crate) fn on_up(&self) {
@@ -194,6 +213,24 @@ mod tests {
         assert_eq!((quorum.voters, quorum.reachable, quorum.is_there), (5, 3, false));
         reach(4, Reach::Reachable);
         assert!(Quorum::look(NodeId(1), &membership, &counters).is_there);
+    }
+
+    /// Goal: the time for which a peer stood still is no distance to it. Method: a question before and one after the silence; a link that is
+    /// idle between two quick answers.
+    #[test]
+    fn an_answer_that_waited_for_a_peer_measures_no_round_trip() {
+        let reach = PeerReach::default();
+        let begun = boot_micros();
+        for (at, sent, is_still) in [
+            (300_000, 299_000, false),
+            (2_300_000, 2_299_000, false),
+            (9_300_000, 4_000_000, true),
+            (9_300_100, 9_300_000, false),
+            (9_900_000, 9_600_000, false),
+        ] {
+            reach.on_heard_at(begun + at);
+            assert_eq!(reach.was_still_since(begun + sent), is_still, "asked at {sent}, answered at {at}");
+        }
     }
 
     #[test]

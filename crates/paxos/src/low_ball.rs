@@ -55,7 +55,12 @@ impl Paxos {
     pub(crate) fn on_deadline(&mut self, out: &mut Effects<Paxos>) {
         match &self.role_state {
             // TF-3, TF-4.
-            RoleState::Follower | RoleState::Polling(_) if self.node.may_lead() => self.seek_leadership(out),
+            RoleState::Follower if self.node.may_lead() => self.seek_leadership(out),
+            RoleState::Polling(_) if self.node.may_lead() => {
+                // TF-4. Perhaps too few answered because this node does not know yet who votes.
+                self.ask_those_ahead(out);
+                self.seek_leadership(out);
+            }
             RoleState::Follower | RoleState::Polling(_) => {
                 if self.node.leader.is_none() {
                     self.ask_what_is_committed(out);
@@ -214,12 +219,20 @@ impl Paxos {
 
     /// `[OURS]` No quorum could promise without members that have committed more: what they have comes first, however long it takes.
     fn wait_for_those_ahead(&mut self, out: &mut Effects<Paxos>) {
-        let RoleState::Polling(poll) = &self.role_state else { return };
-        let is_ahead = |answer: &Answer| answer.committed > self.node.commit;
-        let ahead = poll.answers.iter().filter(|(_, answer)| is_ahead(answer)).map(|(id, _)| *id);
-        let ahead: Vec<NodeId> = ahead.collect();
-        self.stay(ahead.clone(), out);
-        for member in ahead {
+        self.ask_those_ahead(out);
+        let ahead = self.those_ahead();
+        self.stay(ahead, out);
+    }
+
+    /// The members whose answers to the poll showed a later commit than this node's.
+    fn those_ahead(&self) -> Vec<NodeId> {
+        let RoleState::Polling(poll) = &self.role_state else { return Vec::new() };
+        let ahead = poll.answers.iter().filter(|(_, answer)| answer.committed > self.node.commit);
+        ahead.map(|(member, _)| *member).collect()
+    }
+
+    fn ask_those_ahead(&mut self, out: &mut Effects<Paxos>) {
+        for member in self.those_ahead() {
             self.ask_for_committed(member, out);
         }
     }

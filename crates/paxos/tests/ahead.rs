@@ -110,6 +110,21 @@ fn one_ahead_that_is_needed_is_asked_again_and_again() {
     assert_eq!(theatre.commit(2), 2);
 }
 
+/// So is one whose answers make no quorum: it may know of a change of membership that makes them one.
+#[test]
+fn one_ahead_is_asked_again_where_too_few_answer() {
+    let mut theatre = one_is_ahead(5, 1000);
+    for peer in [3, 4, 5] {
+        theatre.cut(2, peer);
+    }
+    theatre.elect(2);
+    theatre.lose_nothing();
+    theatre.elect(2);
+    assert_eq!((theatre.role(2), theatre.commit(2)), (Role::PreCandidate, 1), "its question was lost");
+    theatre.elect(2);
+    assert_eq!((theatre.role(2), theatre.commit(2)), (Role::PreCandidate, 2));
+}
+
 /// The same where the others fall silent after they have promised: a reign gives way to what is offered.
 #[test]
 fn a_reign_that_only_one_ahead_of_it_answers_gives_way_to_what_that_one_offers() {

@@ -313,7 +313,7 @@ function drawMember(pane, id, row, isChosen, { x, y }) {
     box.append(drawn("title", {}, `entry ${index}, term ${pane.run.termText(cellTerm)}, ${isDurable ? "on disk" : "not on disk yet"}${index <= commit ? ", committed" : ""}`));
     parts.push(box, drawn("text", { class: "index", x: left + cell * width + 6, y: y + 79 }, String(index)));
   }
-  if (snapshot > 0) parts.push(drawn("text", { class: "detail", x, y: y + 95 }, `snapshot up to ${snapshot}`));
+  if (snapshot > 0) parts.push(drawn("text", { class: "detail snapshot", x, y: y + 95 }, `snapshot up to ${snapshot}`));
   group.replaceChildren(...parts);
 }
 
@@ -812,6 +812,7 @@ async function open() {
   }
   showChoice();
   fill(byId("nodes"), [1, 2, 3, 4, 5, 6, 7, 8, 9].map((count) => [String(count), String(count)]), "5");
+  if (catalogue.storms.length === 0) byId("storm").append(element("option", { value: "", disabled: "" }, "none here: start it with --storms DIR"));
   for (const storm of catalogue.storms) byId("storm").append(element("option", { value: storm.name }, storm.name));
   for (const story of catalogue.stories) byId("story").append(element("option", { value: story.name }, story.title));
   listen();

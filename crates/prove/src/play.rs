@@ -97,6 +97,9 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         );
     } else {
         print!("{}", played.transcript);
+        if played.violation.is_none() {
+            println!("\nnothing is violated");
+        }
     }
     match played.violation {
         Some(violation) => Err(Exit::with(Code::Failed, violation)),

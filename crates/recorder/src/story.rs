@@ -36,6 +36,8 @@ pub struct Story {
     pub evidence: Vec<Evidence>,
     /// Members whose recordings nobody has, by name: they are judged by what others saw.
     pub missing: BTreeSet<String>,
+    /// Members whose recordings cannot be read in places, by name, and what the first of these is.
+    pub damaged: BTreeMap<String, String>,
     /// Members of other clusters, by name, whose recordings are here: nothing of them is told.
     pub left_out: BTreeSet<String>,
 }
@@ -284,6 +286,7 @@ impl Story {
                 ended,
                 evidence,
                 missing: missing(&line),
+                damaged: damaged(&line),
                 left_out,
             });
         };
@@ -297,8 +300,8 @@ impl Story {
         }
         let gap_micros = after.since_micros.saturating_sub(before.until_micros.unwrap_or(after.since_micros));
         let evidence = evidence_of(&line, found.since_micros.unwrap_or(after.since_micros), &after, &ended);
-        let (causes, missing) = (found.causes, missing(&line));
-        Some(Story { before: Some(before), after, causes, gap_micros, ended, evidence, missing, left_out })
+        let (causes, missing, damaged) = (found.causes, missing(&line), damaged(&line));
+        Some(Story { before: Some(before), after, causes, gap_micros, ended, evidence, missing, damaged, left_out })
     }
 
     /// The story in plain sentences.
@@ -323,6 +326,17 @@ fn missing(line: &Timeline<'_>) -> BTreeSet<String> {
         named.remove(&format!("(id {})", life.life.member_id));
     }
     named
+}
+
+/// Names of members whose recordings are damaged, with the first damage of each.
+fn damaged(line: &Timeline<'_>) -> BTreeMap<String, String> {
+    let mut damaged = BTreeMap::new();
+    for life in &line.lives {
+        for damage in &life.damage {
+            damaged.entry(life.life.name.clone()).or_insert_with(|| damage.what.clone());
+        }
+    }
+    damaged
 }
 
 /// The notes around the change, and around the end of the reign that began, where nobody leads after it.

@@ -440,11 +440,16 @@ function drawWarnings() {
     for (const { what, cure } of member.report?.warnings ?? []) {
       // How long somebody has been silent changes, and is one warning.
       const key = what.replace(/\d+(\.\d+)? (s|min|h|d)\b/g, "");
-      if (!all.has(key)) all.set(key, { key, what, cure });
+      if (!all.has(key)) all.set(key, { key, what, cure, by: [] });
+      all.get(key).by.push(member.name);
     }
   }
+  // What one that is cut off says of the others is its own view, and stands behind what most say.
+  const said = cluster.members.filter((member) => member.report).length;
+  const ordered = [...all.values()].sort((a, b) => b.by.length - a.by.length);
+  for (const warning of ordered) if (warning.by.length * 2 <= said) warning.what = `${warning.by.join(", ")}: ${warning.what}`;
   byId("warnings-section").hidden = all.size === 0;
-  rows(byId("warnings"), [...all.values()], (warning) => warning.key,
+  rows(byId("warnings"), ordered, (warning) => warning.key,
     () => element("li", {}, element("span"), " ", element("code")),
     (row, { what, cure }) => { setText(row.children[0], what); setText(row.children[1], cure); });
 }
@@ -471,7 +476,9 @@ function leaderships() {
     if (before) {
       let lost = place;
       while (lost > 0 && ordered[lost - 1].at_unix_millis > before.at && !(ordered[lost - 1].leader === before.leader && ordered[lost - 1].to !== "candidate")) lost -= 1;
-      before.until = ordered[lost].at_unix_millis;
+      // One that nobody heard had ended when it was heard last, as far as the others know.
+      const ends = ordered.slice(lost, place + 1).map((one) => one.at_unix_millis - (one.silent_millis ?? 0));
+      before.until = Math.max(before.at, Math.min(...ends));
       gap = event.at_unix_millis - before.until;
     }
     found.push({ leader: event.member, term: event.term, at: event.at_unix_millis, because: event.because, lost: null, gap, until: null });
@@ -496,9 +503,9 @@ function drawLeaderships() {
   if (!found.length) { line.replaceChildren(); return; }
   const [start, end] = [found[0].at, cluster.now_unix_millis];
   const x = (at) => (end > start ? ((at - start) / (end - start)) * 1000 : 0);
-  line.replaceChildren(...found.map((one, place) => {
+  line.replaceChildren(...found.map((one) => {
     const until = one.until ?? end;
-    const bar = drawn("rect", { class: place % 2 ? "follower" : "leader", x: x(one.at), y: 6, width: Math.max(2, x(until) - x(one.at)), height: 28 });
+    const bar = drawn("rect", { class: "reign", fill: colourOf(one.term), x: x(one.at), y: 6, width: Math.max(2, x(until) - x(one.at)), height: 28 });
     bar.append(drawn("title", {}, `${one.leader}, term ${one.term}: ${clock(one.at)} to ${one.until ? clock(one.until) : "now"}`));
     return bar;
   }));

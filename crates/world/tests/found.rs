@@ -72,6 +72,11 @@ fn a_learner_that_falls_silent_again_and_again_ends_no_reign() {
 }
 
 #[test]
+fn one_that_has_not_heard_of_a_removal_is_told_of_it_by_too_few() {
+    play_all(include_str!("found/paxos-one-does-not-know-who-votes.txt"));
+}
+
+#[test]
 fn one_that_fetches_a_snapshot_over_links_that_lose_is_waited_for() {
     play_all(include_str!("found/gmt2000-fetches-over-links-that-lose.txt"));
 }

@@ -214,6 +214,7 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
         let rest = case.cut().or_else(|| causes.is_empty().then(|| case.silence_of_others().unwrap_or_else(unknown)));
         causes.splice(0..0, rest);
     }
+    let until_micros = case.stillness_of_its_own(&causes).map_or(until_micros, |from| from.min(until_micros));
     if !causes.iter().any(|cause| matches!(cause, Cause::PowerLost { .. })) {
         let is_told = |who: &str| causes.iter().any(|cause| cause.who_stood_still() == Some(who));
         let has_ended = |cause: &Cause| matches!(cause, Cause::Killed { .. } | Cause::Failed { .. } | Cause::Stopped);
@@ -392,7 +393,8 @@ impl Case<'_, '_> {
     /// A stopped loop as a cause, if that of the old leader, or of the new one, did not run when it should have.
     fn stillness(&self) -> Option<Cause> {
         let shortest = self.silence().map_or(SILENT_MICROS, |(_, silence)| silence * 2 / 3);
-        let silent_from = self.last_heard().unwrap_or(self.after.since_micros.saturating_sub(SILENT_MICROS));
+        // Where the successor does not say what it heard, a pause that ended just before counts.
+        let silent_from = self.last_heard().unwrap_or(self.after.since_micros.saturating_sub(TOGETHER_MICROS));
         let of = |life: Option<usize>, to: u64| {
             // A pause is noted when it is over; it counts where it overlaps the time in which the old leader was not heard.
             let late = self.line.of_life(life, silent_from, to).filter_map(|seen| match seen.mark {
@@ -410,6 +412,17 @@ impl Case<'_, '_> {
         let old = old.map(|(micros, waited)| stood_still(&self.before.leader, micros, waited));
         let new = || of(self.after.life, self.after.since_micros);
         old.or_else(|| new().map(|(micros, waited)| stood_still(&self.after.leader, micros, waited)))
+    }
+
+    /// When the old leader fell still, where that is the cause and the successor does not say since when it missed it.
+    fn stillness_of_its_own(&self, causes: &[Cause]) -> Option<u64> {
+        let is_cause = causes.first().is_some_and(|cause| cause.who_stood_still() == Some(&self.before.leader));
+        if !is_cause || self.silence().is_some() {
+            return None;
+        }
+        let last = self.after.since_micros + MISSED_MICROS;
+        let own = self.stalls.iter().filter(|stall| Some(stall.life) == self.before.life && stall.until <= last);
+        own.max_by_key(|stall| stall.until).map(|stall| stall.from.max(self.before.since_micros))
     }
 
     fn has_given_way_to_its_disk(&self) -> bool {

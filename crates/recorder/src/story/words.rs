@@ -37,7 +37,7 @@ fn missed_by(missed: &[(String, String)]) -> String {
 
 /// The story in sentences, in order.
 pub(super) fn sentences(story: &Story) -> Vec<String> {
-    let Story { before, after, causes, gap_micros, ended, missing, left_out, .. } = story;
+    let Story { before, after, causes, gap_micros, ended, missing, damaged, left_out, .. } = story;
     let mut told = Vec::new();
     // Others hear of it later than it begins.
     let is_heard_of = after.life.is_none();
@@ -71,6 +71,9 @@ pub(super) fn sentences(story: &Story) -> Vec<String> {
         let names: Vec<String> = missing.iter().cloned().collect();
         told.push(format!("What {} noted is not here: it would say more.", listed(&names)));
     }
+    told.extend(damaged.iter().map(|(name, what)| {
+        format!("The recording of {name} is damaged ({what}): some of what it noted cannot be read, and may say more.")
+    }));
     if !left_out.is_empty() {
         let names: Vec<String> = left_out.iter().cloned().collect();
         told.push(format!(

@@ -33,7 +33,7 @@ fn paused_follower(silence_micros: u64, then: Vec<(u64, Mark)>) -> Recording {
 }
 
 /// A member that runs all the time, and sees that its leader is killed after ten seconds.
-fn awake_follower(then: Vec<(u64, Mark)>) -> Recording {
+pub(crate) fn awake_follower(then: Vec<(u64, Mark)>) -> Recording {
     let mut notes =
         vec![follows_n1(), (10_000_300, link_ends()), (10_000_500, goes_down(Role::PreCandidate, 30_000, false))];
     notes.extend(then);

@@ -6,7 +6,8 @@ mod killed;
 
 use hustings_core::{Lsn, Role, Term};
 use hustings_recorder::story::{Cause, Story};
-use hustings_recorder::{Heard, Life, Mark, Note, NoteKind, Recording};
+use hustings_recorder::{Damage, Heard, Life, Mark, Note, NoteKind, Recording};
+use std::collections::BTreeMap;
 
 const SECOND: u64 = 1_000_000;
 
@@ -460,4 +461,37 @@ fn a_reign_that_only_another_one_heard_of_is_told_as_that() {
     let told = story(&[killed, again]).sentences();
     assert!(told[1].starts_with("n2 leads term 2 since, at the latest, "), "{told:#?}");
     assert!(told[2].starts_with("For at most ") && told[2].ends_with(" nobody led."), "{told:#?}");
+}
+
+/// Goal: the recording of a leader that stood still is enough to tell so. Method: nothing else is here; it runs again after three seconds, and
+/// hears that another one leads.
+#[test]
+fn a_pause_is_told_from_the_recording_of_the_one_that_paused() {
+    let paused = life(
+        "n1",
+        1,
+        vec![
+            (SECOND, leads(1, "vote won", &[])),
+            (13 * SECOND, Mark::Late { micros: 2_950_000, waited_micros: 0 }),
+            (
+                13_000_500,
+                turns(Role::Leader, Role::Follower, 2, Some("n2"), "n2 is in a later term", &[("n2", 2_950_400)]),
+            ),
+            (19 * SECOND, Mark::DiskRecovered),
+        ],
+    );
+    let told = story(&[paused]);
+    assert_eq!((words(&told), told.gap_micros), (vec!["paused"], 2_950_500), "{told:#?}");
+    assert!(told.sentences()[2].starts_with("For at most 2.9 s"), "{:#?}", told.sentences());
+}
+
+/// Goal: damage is told. Method: the recording of a follower cannot be read in one place.
+#[test]
+fn a_recording_that_is_damaged_is_named() {
+    let damage = Damage { offset: 7, what: "a note's checksum is wrong".to_owned() };
+    let damaged = Recording { damage: vec![damage], ..killed::awake_follower(vec![]) };
+    let told = story(&[killed_leader(), damaged]);
+    assert_eq!(told.damaged, BTreeMap::from([("n3".to_owned(), "a note's checksum is wrong".to_owned())]));
+    let says = |sentence: &String| sentence.starts_with("The recording of n3 is damaged (a note's checksum is wrong)");
+    assert!(told.sentences().iter().any(says), "{:#?}", told.sentences());
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hustings_core::{Membership, Role, Transition};
+use hustings_core::{Membership, Reason, Role, Transition};
 use hustings_node::Happening;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
@@ -110,9 +110,19 @@ pub(crate) fn unix_millis(at: SystemTime) -> u64 {
 /// Keeps the story until the node stops.
 pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
     let mut happenings = context.happenings();
+    let mut followed = None;
     loop {
         match happenings.recv().await {
-            Ok(happening) => context.story.add(told(&happening, &context.node_status().membership)),
+            Ok(happening) => {
+                let mut told = told(&happening, &context.node_status().membership);
+                let lost = followed.filter(|_| happening.transition.because == Reason::ElectionTimeout);
+                if let (Some(leader), Some(counters)) = (lost, context.metrics.node.get()) {
+                    let (_, silence) = counters.reach_of(leader);
+                    told["silent_millis"] = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX).into();
+                }
+                followed = happening.transition.leader;
+                context.story.add(told);
+            }
             // A storm of transitions, of which some are left out.
             Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
