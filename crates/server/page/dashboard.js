@@ -447,7 +447,7 @@ function drawWarnings() {
   // What one that is cut off says of the others is its own view, and stands behind what most say.
   const said = cluster.members.filter((member) => member.report).length;
   const ordered = [...all.values()].sort((a, b) => b.by.length - a.by.length);
-  for (const warning of ordered) if (warning.by.length * 2 <= said) warning.what = `${warning.by.join(", ")}: ${warning.what}`;
+  for (const warning of ordered) if (warning.by.length * 2 <= said) warning.what = `${warning.by.join(", ")} ${warning.by.length === 1 ? "says" : "say"}: ${warning.what}`;
   byId("warnings-section").hidden = all.size === 0;
   rows(byId("warnings"), ordered, (warning) => warning.key,
     () => element("li", {}, element("span"), " ", element("code")),
