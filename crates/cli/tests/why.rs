@@ -31,6 +31,7 @@ async fn why_a_raft_leader_was_replaced_is_told() {
     scene.is_stopped().await;
     scene.hands_over_to_one_that_stands_still().await;
     scene.is_paused_and_killed().await;
+    scene.is_killed_while_another_is_dead().await;
     scene.loses_the_others().await;
     scene.are_played_again();
     scene.are_played_as_a_script();
@@ -69,6 +70,7 @@ async fn why_a_zab_leader_was_replaced_is_told() {
     scene.is_cut_off().await;
     scene.is_muted_and_killed().await;
     scene.is_paused_and_killed().await;
+    scene.is_killed_while_another_is_dead().await;
     scene.loses_the_others().await;
     scene.are_played_again();
 }

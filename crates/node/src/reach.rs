@@ -18,8 +18,8 @@ use std::time::Duration;
 /// Every peer is asked something each two seconds: one that misses two questions is silent.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
 /// An answer that came after so long a time in which nothing was heard of a peer says how long that one, or this member, stood still or was
-/// cut off, and nothing of the distance: round trips on Earth are shorter.
-const STILL_MICROS: u64 = 500_000;
+/// cut off, and nothing of the distance: a round trip over a geostationary satellite takes less.
+const STILL_MICROS: u64 = 1_000_000;
 /// Limit of a peer's own words that are repeated, in characters.
 const WHY_CHARS_MAX: usize = 300;
 

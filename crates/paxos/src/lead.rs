@@ -207,7 +207,6 @@ impl Paxos {
     fn hear_committed(&mut self, from: NodeId, committed: u64, out: &mut Effects<Paxos>) -> bool {
         let commit = self.node.commit;
         if committed > self.node.commit {
-            self.note_ahead(from, self.node.promise.term, committed);
             let is_settled = self.reign().is_some_and(|reign| reign.stage == Stage::Leading);
             self.ask_for_committed(from, out);
             if is_settled && !self.options.as_published {
@@ -348,7 +347,10 @@ impl Paxos {
         if self.repair_promises_if_quiet(out) {
             return;
         }
+        let commit = self.node.commit;
         let Some(reign) = self.reign_mut() else { return };
+        reign.is_stuck = reign.commit_at_check == commit;
+        reign.commit_at_check = commit;
         // Under a load that never ends nothing is quiet by itself. Slots that are open for longer than one check are not waited for
         // twice.
         reign.is_pausing = is_due;

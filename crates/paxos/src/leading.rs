@@ -180,9 +180,15 @@ impl Paxos {
         if reference.lsn.index <= self.node.commit || self.node.installing.is_some() {
             return;
         }
-        if self.can_do_without_those_ahead() {
-            // `[OURS]` The others answer for all that this reign must know: it goes on, whatever a member ahead of it offers. That
-            // member may never give its bytes, and each reign would end like this one.
+        // `[OURS]` A reign that gets on takes no offer: that member may never give its bytes, and each reign would end like this one.
+        let gets_on = self.reign().is_some_and(|reign| match reign.stage {
+            Stage::Preparing => reign.rounds == 0,
+            Stage::Recovering => !reign.is_stuck,
+            Stage::Leading => false,
+        });
+        // `[OURS]` Once, where another one's may come; if there is no other, its next one is taken.
+        let has_failed = self.failed_source.take_if(|source| *source == from).is_some();
+        if gets_on || has_failed {
             return;
         }
         if self.reign().is_some() {
@@ -190,6 +196,7 @@ impl Paxos {
             // [`crate::catch_up`]).
             self.back_down(Reason::HigherTerm(from), out);
         }
+        self.source = Some(from);
         self.node.fetch(from, reference, out);
     }
 
@@ -209,7 +216,9 @@ impl Paxos {
 
     /// The next heartbeat leads to another request.
     pub(crate) fn on_snapshot_failed(&mut self, reference: &SnapshotReference) {
-        self.node.installing.take_if(|installing| installing == reference);
+        if self.node.installing.take_if(|installing| installing == reference).is_some() {
+            self.failed_source = self.source;
+        }
     }
 
     pub(crate) fn on_snapshot_installed(&mut self, lsn: Lsn, out: &mut Effects<Paxos>) {

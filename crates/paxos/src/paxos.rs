@@ -40,8 +40,10 @@ pub(crate) struct Reign {
     pub(crate) promises: Promises,
     /// Nodes that have promised a higher ballot.
     pub(crate) refusers: BTreeSet<NodeId>,
-    /// Members that had committed slots which this reign had not, and through where: they answer for none of those.
-    pub(crate) ahead: BTreeMap<NodeId, u64>,
+    /// The commit at the last quorum check.
+    pub(crate) commit_at_check: u64,
+    /// Nothing was committed between the last two quorum checks.
+    pub(crate) is_stuck: bool,
     /// Prepare rounds without a quorum.
     pub(crate) rounds: u8,
     /// Values in flight, by slot: proposed in this ballot and not committed.
@@ -103,6 +105,10 @@ pub struct Paxos {
     pub(crate) eager_rounds: u8,
     /// The commit by which each member's answer to a poll was strong evidence, the last time (TF-5).
     pub(crate) evidence: BTreeMap<NodeId, u64>,
+    /// The member whose snapshot is fetched, or was fetched last.
+    pub(crate) source: Option<NodeId>,
+    /// The member whose snapshot could not be had: the next offer of another one comes before its own.
+    pub(crate) failed_source: Option<NodeId>,
     /// The node that was asked for committed slots, and the last heartbeat then.
     pub(crate) asked: Option<(NodeId, Heartbeat)>,
 }
@@ -144,6 +150,8 @@ impl Protocol for Paxos {
             lost_leader: None,
             eager_rounds: 0,
             evidence: BTreeMap::new(),
+            source: None,
+            failed_source: None,
             asked: None,
         };
         value.announce_start(out);

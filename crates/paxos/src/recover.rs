@@ -112,34 +112,11 @@ impl Paxos {
     ) {
         self.ballot_seen = self.ballot_seen.max(promised);
         if committed > self.node.commit {
-            self.note_ahead(from, ballot, committed);
             self.ask_for_committed(from, out);
         }
         if promised > ballot {
             self.on_refused(from, ballot, promised, out);
         }
-    }
-
-    /// This member has committed slots that this ballot has yet to ask about.
-    pub(crate) fn note_ahead(&mut self, by: NodeId, ballot: Term, committed: u64) {
-        if let Some(reign) = self.reign_mut().filter(|reign| reign.ballot == ballot) {
-            reign.ahead.insert(by, committed);
-        }
-    }
-
-    /// Whether enough voters answer for every slot that this reign has not committed, or may yet in its prepare rounds, without those
-    /// that are ahead of it. Once it has recovered, somebody ahead of it means another leader since.
-    pub(crate) fn can_do_without_those_ahead(&self) -> bool {
-        let Some(reign) = self.reign() else { return false };
-        let (commit, needed) = (self.node.commit, self.promises_needed().max(self.accepts_needed()));
-        let heard = reign.office.heard(&self.node);
-        let may_answer = |id| match reign.stage {
-            Stage::Preparing => !self.node.links_down.contains(&id),
-            Stage::Recovering => heard.contains(&id),
-            Stage::Leading => false,
-        };
-        let is_ahead = |id| reign.ahead.get(&id).is_some_and(|through| *through > commit);
-        self.count_voters(|id| may_answer(id) && !is_ahead(id)) >= needed
     }
 
     /// Somebody promised a higher ballot: it is lost to this reign for ever.

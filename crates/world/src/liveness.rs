@@ -167,8 +167,8 @@ impl Reached {
         Reached { applied: replica.applied().index, fetched: replica.fetched() }
     }
 
-    /// Whether it is getting on. A snapshot comes a chunk at a time, and each that is lost costs an election timeout; one that is fetched
-    /// from its beginning again is no progress.
+    /// Whether it is getting on. A snapshot comes a chunk at a time, and each that is lost costs an election timeout; the same one from its
+    /// beginning again is no progress.
     fn has_got_on_since(self, before: Reached) -> bool {
         self.applied >= before.applied + LIVENESS_TIMEOUTS || self.fetched > before.fetched
     }

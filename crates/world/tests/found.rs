@@ -2,6 +2,7 @@
 
 use hustings_blazingmq::BlazingMq;
 use hustings_core::Protocol;
+use hustings_core::options::Options as _;
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
 use hustings_paxos::Paxos;
@@ -74,6 +75,30 @@ fn a_learner_that_falls_silent_again_and_again_ends_no_reign() {
 #[test]
 fn one_that_has_not_heard_of_a_removal_is_told_of_it_by_too_few() {
     play_all(include_str!("found/paxos-one-does-not-know-who-votes.txt"));
+}
+
+/// Goal: a member that has committed more, and has only a snapshot of it, is neither waited for where others answer nor left where it is
+/// needed. Method: a hostile reader's schedules; in each a connected majority is healthy, and must have a leader after a minute.
+#[test]
+fn one_that_is_ahead_and_offers_a_snapshot_is_taken_at_its_word_in_time() {
+    play_all(include_str!("found/paxos-ahead-judged.txt"));
+    for text in [
+        include_str!("found/paxos-ahead-recovers-beside-a-stalled-disk.txt"),
+        include_str!("found/paxos-ahead-recovers-a-new-voter.txt"),
+        include_str!("found/paxos-ahead-prepares-beside-a-stalled-disk.txt"),
+        include_str!("found/paxos-ahead-prepares-after-a-restart.txt"),
+        include_str!("found/paxos-ahead-prepares-in-turn.txt"),
+        include_str!("found/paxos-ahead-fetches-from-the-nearest.txt"),
+    ] {
+        play::<Paxos>(text);
+    }
+    let with = |name: &str, value: &str| {
+        let mut options = hustings_paxos::Options::default();
+        options.set(name, value).expect("an option of this protocol");
+        options
+    };
+    play_with::<Paxos>(include_str!("found/paxos-ahead-without-polls.txt"), with("low-ball", "false"));
+    play_with::<Paxos>(include_str!("found/paxos-ahead-recovers-without-four.txt"), with("quorums", "2/4"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A cluster on which incidents are staged one after the other, and whose answer to *why* is compared with each.
 
 use crate::support::{HUSTINGS, program, run};
+use hustings_recorder::{Mark, Note, NoteKind, Recording};
 use hustings_testbed::{Node, Program, wait_for};
 use hustings_torture::rig::Rig;
 use hustings_torture::script::Act;
@@ -305,6 +306,36 @@ impl Scene {
             let name = self.name((before + step) % 3);
             assert!(sentence(&told).contains(&format!("{name} (")), "{name} is missing: {told:#}");
         }
+    }
+
+    /// A follower is killed, and then the leader: nobody can lead before one of both is back, and that is told.
+    pub async fn is_killed_while_another_is_dead(&mut self) {
+        let before = self.rig.leader().await;
+        let dead = (before + 1) % 3;
+        self.does(&format!("crash {}", self.name(dead))).await;
+        self.does_to(before, "crash leader").await;
+        let (leader, third) = (self.name(before), &self.rig.cluster.nodes[(before + 2) % 3].data_dir);
+        let is_seen = wait_for("the third to see that it is alone", async || {
+            let life = Recording::open(third).ok()?.pop()?;
+            let mut links = life.notes.iter().rev().filter(|note| match &note.kind {
+                NoteKind::Mark(Mark::LinkUp { peer } | Mark::LinkDown { peer, .. }) => *peer == leader,
+                _ => false,
+            });
+            // Nobody leads for a while.
+            let is_alone = |last: &&Note| {
+                matches!(last.kind, NoteKind::Mark(Mark::LinkDown { .. }))
+                    && life.end_micros() > last.at_micros + 1_000_000
+            };
+            links.next().filter(is_alone).map(drop)
+        });
+        is_seen.await.expect("it notes it");
+        self.is_whole().await;
+        let told = self.is_told(before, "killed").await;
+        assert_eq!(told["causes"][1], "away", "{told:#}");
+        let says = |said: &Value| {
+            said.as_str().is_some_and(|said| said.contains(&format!("no process of {} ran", self.name(dead))))
+        };
+        assert!(told["sentences"].as_array().expect("sentences").iter().any(says), "{told:#}");
     }
 
     /// The leader is removed, and killed as soon as somebody else leads.

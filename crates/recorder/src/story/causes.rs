@@ -59,6 +59,13 @@ pub enum Cause {
         /// Length of the pause, in microseconds.
         micros: u64,
     },
+    /// No process of a member ran while nobody led, and without it there was no majority.
+    Away {
+        /// Name of the member.
+        who: String,
+        /// For how long nobody led meanwhile, in microseconds.
+        micros: u64,
+    },
     /// The leader ran, and was not heard.
     Cut {
         /// Name of the member that did not hear it.
@@ -132,6 +139,7 @@ impl Cause {
             Cause::DiskStalled { .. } => "disk-stalled",
             Cause::Paused { .. } => "paused",
             Cause::Starved { .. } => "starved",
+            Cause::Away { .. } => "away",
             Cause::Cut { .. } => "cut",
             Cause::LinkEnded { .. } => "link-ended",
             Cause::Silent { .. } => "silent",
@@ -223,7 +231,7 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
         // One that was started again at once could have voted.
         let middle = u64::midpoint(until_micros, after.since_micros);
         let is_back = case.begins_again().is_some_and(|begun| begun < middle);
-        let mut meanwhile = case.stillness_meanwhile(until_micros, is_gone && !is_back);
+        let mut meanwhile = case.missing_meanwhile(until_micros, is_gone && !is_back);
         meanwhile.retain(|cause| !cause.who_stood_still().is_some_and(is_told));
         causes.extend(meanwhile);
     }

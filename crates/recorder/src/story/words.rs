@@ -122,6 +122,7 @@ fn decisive(cause: &Cause, before: &Reign, after: &Reign) -> String {
             ", when {who} could have run and got no processor for {}: its machine was busy with something else",
             lasting(*micros)
         ),
+        Cause::Away { who, micros } => format!(", when no process of {who} ran for {}", lasting(*micros)),
         Cause::Cut { deaf, is_one_way: true, silence_micros } => format!(
             ", when {deaf} had heard nothing from {leader} for {}, which still heard {deaf}: the network was cut in one direction",
             lasting(*silence_micros)
@@ -163,6 +164,9 @@ fn circumstance(cause: &Cause, before: &Reign) -> String {
         }
         Cause::Paused { who, micros } => format!("The process of {who} stood still for {}.", lasting(*micros)),
         Cause::Starved { who, micros } => format!("{who} got no processor for {}.", lasting(*micros)),
+        Cause::Away { who, micros } => {
+            format!("For {} of the time after that no process of {who} ran.", lasting(*micros))
+        }
         Cause::HandedOver { what } => format!("{leader} had been asked {what}."),
         Cause::Stopped | Cause::Upgraded { .. } => format!("The process of {leader} had been told to stop."),
         Cause::Killed { .. } => format!("The process of {leader} was killed."),

@@ -355,7 +355,40 @@ fn a_death_of_long_ago_does_not_hide_a_pause() {
     ];
     let gone = life("n3", 3, vec![follows_n1(), runs(1_900_000)]);
     let told = story(&[life("n1", 1, own), life("n2", 2, other), gone]);
-    assert_eq!(words(&told), ["paused"], "{told:#?}");
+    assert_eq!(words(&told), ["paused", "away"], "{told:#?}");
+}
+
+/// Goal: who made an outage long is told beside what began it. Method: a follower has died before its leader is killed, and is back after six
+/// seconds, or never as far as its recording says; then it was back at once; and then five members vote.
+#[test]
+fn a_follower_that_was_dead_while_nobody_led_is_told() {
+    let told = |back: Option<u64>, voters: &[&str]| {
+        let voters =
+            Mark::Membership { voters: voters.iter().map(|name| (*name).to_owned()).collect(), witnesses: vec![] };
+        let wins = vec![
+            (SECOND, voters),
+            (SECOND, up("n3")),
+            follows_n1(),
+            (4 * SECOND, dies("n3")),
+            (5_000_300, dies("n1")),
+            (5_000_400, goes_down(Role::PreCandidate, 1_000, false)),
+            (11_200_000, leads(2, "vote won", &[("n1", 6_200_000)])),
+            runs(19 * SECOND),
+        ];
+        let old = life("n1", 1, vec![(SECOND, leads(1, "vote won", &[])), runs(5 * SECOND)]);
+        let dead = life("n3", 3, vec![follows_n1(), runs(3_900_000)]);
+        let mut all = vec![old, life("n2", 2, wins), dead];
+        all.extend(back.map(|back| life("n3", 3, vec![runs(back), runs(19 * SECOND)])));
+        let told = story(&all);
+        (words(&told), told.sentences().join(" "))
+    };
+    let three = ["n1", "n2", "n3"];
+    let (causes, said) = told(Some(11 * SECOND), &three);
+    assert_eq!(causes, ["killed", "away"], "{said}");
+    assert!(said.contains("For 5.9 s of the time after that no process of n3 ran. n2 leads term 2"), "{said}");
+    assert_eq!(told(None, &three).0, ["killed", "away"]);
+    assert_eq!(told(Some(5_100_000), &three).0, ["killed"]);
+    assert_eq!(told(Some(11 * SECOND), &["n1", "n2", "n3", "n4", "n5"]).0, ["killed"]);
 }
 
 /// Goal: an outage of all is not told as none. Method: all members are killed and started again eight seconds later, and what the leader had

@@ -3,7 +3,6 @@
 use super::{Case, Cause, MISSED_MICROS, SILENT_MICROS, stood_still};
 use crate::mark::Mark;
 use crate::story::words::lasting;
-use std::collections::BTreeMap;
 
 impl Case<'_, '_> {
     /// When the old leader gave way because it heard no quorum, if it did.
@@ -62,28 +61,47 @@ impl Case<'_, '_> {
         causes
     }
 
-    /// The loops of others as the reason why nobody led for so long: without those that stood still for most of that time, and without the
-    /// old leader if it had ended or stood still, the rest was no majority.
-    pub(super) fn stillness_meanwhile(&self, until: u64, is_old_leader_gone: bool) -> Vec<Cause> {
+    /// The reason why nobody led for so long: without those that stood still or were gone for most of that time, and without the old leader if
+    /// it had ended or stood still, the rest was no majority.
+    pub(super) fn missing_meanwhile(&self, until: u64, is_old_leader_gone: bool) -> Vec<Cause> {
         let led = self.after.since_micros;
         let gap_micros = led.saturating_sub(until);
         let Some((voters, _)) = self.membership().filter(|_| gap_micros > SILENT_MICROS) else { return Vec::new() };
-        let votes = |name: &str| voters.iter().any(|voter| voter == name);
-        let mut still: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-        for seen in &self.line.seen {
+        let others = || voters.iter().filter(|voter| **voter != self.before.leader);
+        let still = others().filter_map(|voter| self.stillness_of(voter, until, gap_micros));
+        let away = others().filter_map(|voter| self.absence_of(voter, until, gap_micros));
+        let missing: Vec<Cause> = still.chain(away).collect();
+        let is_voter_gone = is_old_leader_gone && voters.contains(&self.before.leader);
+        let left = voters.len().saturating_sub(missing.len() + usize::from(is_voter_gone));
+        if left * 2 > voters.len() { Vec::new() } else { missing }
+    }
+
+    /// That a member stood still for most of the time in which nobody led.
+    fn stillness_of(&self, name: &str, until: u64, gap_micros: u64) -> Option<Cause> {
+        let mut still: Option<(u64, u64)> = None;
+        for seen in self.line.seen.iter().filter(|seen| self.line.name(seen.life) == name) {
             let Mark::Late { micros, waited_micros } = seen.mark else { continue };
-            let common = seen.at.min(led).saturating_sub(seen.at.saturating_sub(*micros).max(until));
-            let name = self.line.name(seen.life);
-            if common * 2 > gap_micros && name != self.before.leader && votes(name) {
+            let from = seen.at.saturating_sub(*micros).max(until);
+            let common = seen.at.min(self.after.since_micros).saturating_sub(from);
+            if common * 2 > gap_micros {
                 // One stall may be noted twice, and only the first of both has what the thread waited for.
-                let (longest, waited) = still.entry(name).or_default();
-                (*longest, *waited) = ((*longest).max(*micros), waited.saturating_add(*waited_micros));
+                let (longest, waited) = still.unwrap_or_default();
+                still = Some((longest.max(*micros), waited.saturating_add(*waited_micros)));
             }
         }
-        let missing = still.len() + usize::from(is_old_leader_gone && votes(&self.before.leader));
-        if voters.len().saturating_sub(missing) * 2 > voters.len() {
-            return Vec::new();
-        }
-        still.into_iter().map(|(name, (micros, waited))| stood_still(name, micros, waited)).collect()
+        still.map(|(micros, waited)| stood_still(name, micros, waited))
+    }
+
+    /// That no process of a member ran for most of the time in which nobody led. One whose recording ends counts if another one came after
+    /// it, or if a link to it was down.
+    fn absence_of(&self, name: &str, until: u64, gap_micros: u64) -> Option<Cause> {
+        let led = self.after.since_micros;
+        let last = self.line.lives_of(name).filter(|life| self.line.span(*life).0 <= until);
+        let last = last.max_by_key(|life| self.line.span(*life).0)?;
+        let begun_again = self.line.next_life(last).map(|next| self.line.span(next).0);
+        let is_lost = || self.line.lost_links(led).iter().any(|link| link.peer == name);
+        let back = begun_again.or_else(|| is_lost().then_some(led))?.min(led);
+        let micros = back.saturating_sub(self.line.span(last).1.max(until));
+        (micros * 2 > gap_micros).then(|| Cause::Away { who: name.to_owned(), micros })
     }
 }
