@@ -177,7 +177,9 @@ impl Paxos {
         let RoleState::Polling(poll) = &self.role_state else { return };
         let (me, needed) = (self.node.me, self.promises_needed());
         let answer = |id: NodeId| poll.answers.get(&id);
-        if self.count_voters(|id| id == me || answer(id).is_some()) < needed {
+        // Who hears too few to commit anything leads nobody, however few promises are needed.
+        let heard_needed = needed.max(self.accepts_needed());
+        if self.count_voters(|id| id == me || answer(id).is_some()) < heard_needed {
             return;
         }
         let is_evidence = |id: NodeId| {
@@ -194,7 +196,7 @@ impl Paxos {
         let must_stay = !witnesses.is_empty() && witnesses.len() + 1 >= needed;
         if poll.is_early {
             let lost = self.count_voters(|id| can_promise(id) && !is_evidence(id));
-            if lost >= needed && !must_stay {
+            if lost >= heard_needed && !must_stay {
                 self.win_poll(out);
             }
             // Otherwise a node that still hears the leader may be the next to lose it, and says so.

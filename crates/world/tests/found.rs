@@ -99,6 +99,7 @@ fn one_that_is_ahead_and_offers_a_snapshot_is_taken_at_its_word_in_time() {
     };
     play_with::<Paxos>(include_str!("found/paxos-ahead-without-polls.txt"), with("low-ball", "false"));
     play_with::<Paxos>(include_str!("found/paxos-ahead-recovers-without-four.txt"), with("quorums", "2/4"));
+    play_with::<Paxos>(include_str!("found/paxos-two-promise-and-four-accept.txt"), with("quorums", "2/4"));
 }
 
 #[test]
