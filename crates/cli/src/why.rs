@@ -250,7 +250,7 @@ pub(crate) fn in_json(story: &Story, unread: &[(String, String)]) -> Value {
         let Reign { leader, term, since_micros, until_micros, because, .. } = reign;
         json!({
             "leader": leader, "term": term.0, "since": time_of(*since_micros), "until": until_micros.map(time_of),
-            "because": because,
+            "because": because, "at_the_latest": reign.is_heard_of(),
         })
     };
     let evidence = story

@@ -59,6 +59,13 @@ pub struct Reign {
     pub(crate) life: Option<usize>,
 }
 
+impl Reign {
+    /// Whether only others noted it: then it began, at the latest, when the first of them heard of it.
+    pub fn is_heard_of(&self) -> bool {
+        self.life.is_none()
+    }
+}
+
 /// A note of a member, with its time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Evidence {

@@ -40,7 +40,7 @@ pub(super) fn sentences(story: &Story) -> Vec<String> {
     let Story { before, after, causes, gap_micros, ended, missing, damaged, left_out, .. } = story;
     let mut told = Vec::new();
     // Others hear of it later than it begins.
-    let is_heard_of = after.life.is_none();
+    let is_heard_of = after.is_heard_of();
     let since = if is_heard_of { "since, at the latest," } else { "since" };
     let reign = match after.until_micros.filter(|_| ended.is_some()) {
         Some(until) => format!(

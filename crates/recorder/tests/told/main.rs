@@ -482,6 +482,7 @@ fn a_pause_is_told_from_the_recording_of_the_one_that_paused() {
     );
     let told = story(&[paused]);
     assert_eq!((words(&told), told.gap_micros), (vec!["paused"], 2_950_500), "{told:#?}");
+    assert!(told.after.is_heard_of());
     assert!(told.sentences()[2].starts_with("For at most 2.9 s"), "{:#?}", told.sentences());
 }
 
