@@ -62,7 +62,7 @@ pub fn run() -> Outcome {
     }
 }
 
-/// What stands between these two, where the first stands first.
+/// The text between these two, where the first stands first.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     let start = text.find(before)? + before.len();
     let length = text[start..].find(after)?;

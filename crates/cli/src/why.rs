@@ -264,6 +264,7 @@ pub(crate) fn in_json(story: &Story, unread: &[(String, String)]) -> Value {
         "after": reign(&story.after),
         "causes": story.causes.iter().map(|cause| cause.word()).collect::<Vec<_>>(),
         "gap_micros": story.gap_micros,
+        "election_micros": story.election_micros,
         "ended": story.ended,
         "sentences": story.sentences(),
         "evidence": evidence.collect::<Vec<_>>(),

@@ -35,7 +35,7 @@ pub struct Poll {
 pub struct Answer {
     /// The newest heartbeat that the responder has seen.
     pub heartbeat: Heartbeat,
-    /// What it says of its leader.
+    /// Its word on its leader.
     pub says: Says,
     /// It has committed everything through here.
     pub committed: u64,

@@ -42,7 +42,7 @@ pub(crate) struct Ring {
     /// Number and length, the oldest first.
     files: VecDeque<(u64, u64)>,
     current: Option<File>,
-    /// Since when notes cannot be written.
+    /// Beginning of the time in which notes cannot be written.
     is_broken_since: Option<Instant>,
     has_begun: bool,
     /// Bytes at the end of the newest file that the next ones replace.

@@ -30,6 +30,9 @@ pub struct Story {
     pub causes: Vec<Cause>,
     /// Time without a leader, in microseconds.
     pub gap_micros: u64,
+    /// Time from when the new leader began to ask for votes until it led, in microseconds; `None` where it did not note both, or of a first
+    /// leader.
+    pub election_micros: Option<u64>,
     /// The end of the reign that began, in words, where nobody is noted to lead after it.
     pub ended: Option<String>,
     /// Notes of all members around the change, in order.
@@ -176,6 +179,15 @@ impl<'a> Timeline<'a> {
         links.into_values().filter_map(|(_, lost)| lost).collect()
     }
 
+    /// Time from when the leader of a reign last ceased to follow until it led.
+    fn election_of(&self, reign: &Reign) -> Option<u64> {
+        let asked = self.of_life(reign.life, 0, reign.since_micros).rev().find(|seen| match seen.mark {
+            Mark::Transition { from, to, .. } => *from == Role::Follower && *to != Role::Follower,
+            _ => false,
+        })?;
+        Some(reign.since_micros - asked.at)
+    }
+
     /// The life of the same member that came after this one.
     pub(crate) fn next_life(&self, life: usize) -> Option<usize> {
         let (begun, _) = self.span(life);
@@ -290,6 +302,7 @@ impl Story {
                 after,
                 causes: Vec::new(),
                 gap_micros: 0,
+                election_micros: None,
                 ended,
                 evidence,
                 missing: missing(&line),
@@ -306,9 +319,21 @@ impl Story {
             after.until_micros = Some(line.span(life).1);
         }
         let gap_micros = after.since_micros.saturating_sub(before.until_micros.unwrap_or(after.since_micros));
+        let election_micros = line.election_of(&after);
         let evidence = evidence_of(&line, found.since_micros.unwrap_or(after.since_micros), &after, &ended);
         let (causes, missing, damaged) = (found.causes, missing(&line), damaged(&line));
-        Some(Story { before: Some(before), after, causes, gap_micros, ended, evidence, missing, damaged, left_out })
+        Some(Story {
+            before: Some(before),
+            after,
+            causes,
+            gap_micros,
+            election_micros,
+            ended,
+            evidence,
+            missing,
+            damaged,
+            left_out,
+        })
     }
 
     /// The story in plain sentences.

@@ -62,7 +62,7 @@ const SEQUENCE_BITS: u32 = 32;
 /// Once everything is whole, somebody is in within this time: what nobody renews ends, and members serve.
 const HAD_AGAIN: Duration = TTL.saturating_add(PATIENCE);
 
-/// What the rivals did, in numbers.
+/// Counts of the acts of all rivals.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Rivalry {
     /// Calls of `Lock` and `Campaign`.
@@ -77,7 +77,7 @@ pub struct Rivalry {
     pub had_again_in: Duration,
 }
 
-/// What a rival knows.
+/// A rival's knowledge of its own place.
 #[derive(Default)]
 struct Record {
     calls: u64,
@@ -165,7 +165,7 @@ impl Rivals {
     }
 }
 
-/// What the rivals did, when all is over.
+/// The acts of all rivals, when all is over.
 pub struct End {
     record: Record,
     had_again_in: Duration,
@@ -198,7 +198,7 @@ struct Rival {
     record: Record,
 }
 
-/// What the answer to a write under guard says of the key that guards it.
+/// The word that the answer to a write under guard has on the key that guards it.
 enum Guard {
     Stands,
     Gone,
@@ -403,7 +403,7 @@ impl Rival {
         matches!(timeout(ANSWER_TIMEOUT, leaving).await, Ok(Ok(())))
     }
 
-    /// What it holds is gone, though nobody gave it up: whether that may be, its lease tells.
+    /// Its place is gone, though nobody gave it up: whether that may be, its lease tells.
     fn miss(&mut self, queue: Queue, lease: &Lease, how: &str) {
         if let Some(early) = lease.sure_until().checked_sub(self.now()).filter(|early| *early > 0) {
             let (rival, id) = (self.number, lease.id);

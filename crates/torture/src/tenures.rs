@@ -1,4 +1,4 @@
-//! What rivals may have believed: [`judge`], over [`Tenure`]s and [`Write`]s.
+//! Beliefs that rivals may have had: [`judge`], over [`Tenure`]s and [`Write`]s.
 //!
 //! A rival believes that it holds a lock or leads from the answer that told it so, until it sends the request that gives it up
 //! or its lease may have ended by its own clock, which counts from the moment when the last answered renewal was *sent*. A tenure
@@ -40,7 +40,7 @@ impl Queue {
         }
     }
 
-    /// What the keys of its candidates begin with.
+    /// The prefix of its candidates' keys.
     pub fn prefix(self) -> String {
         format!("{}/", self.name())
     }
@@ -127,7 +127,7 @@ fn one_token_each<'a>(tenures: impl Iterator<Item = &'a Tenure>) -> Vec<Violatio
     violations
 }
 
-/// What was acknowledged stands at the revision that its writer was told.
+/// A write that was acknowledged stands at the revision that its writer was told.
 fn acknowledged(writes: &[Write], events: &Events) -> Vec<Violation> {
     let mut violations = Vec::new();
     for write in writes {

@@ -23,7 +23,7 @@ pub(super) struct Noting {
     clock_offset_micros: i64,
     /// Time that this thread had waited for a processor, in microseconds, at the last look, which is half a second ago at most.
     waited_micros: u64,
-    /// What of it was waited in this turn until the last look, or shortly before the turn.
+    /// The part of it that was waited in this turn until the last look, or shortly before the turn.
     waited_in_turn_micros: u64,
     /// Time that this thread had been on a processor when this turn began.
     ran: Duration,

@@ -1,4 +1,4 @@
-//! What is on its way to a peer: an [`Outbox`], bounded, which the loop writes to the socket itself while the peer takes it.
+//! Messages on their way to a peer: an [`Outbox`], bounded, which the loop writes to the socket itself while the peer takes it.
 //!
 //! Messages become bytes a little ahead of the socket. A member that comes back is sent 32 MiB of entries at once: as bytes, in
 //! memory that the kernel must clear first, they once kept the loop from its heartbeats for up to a second.
@@ -24,12 +24,12 @@ const OUTBOX_KEPT_MAX: usize = 4 << 20;
 const ENCODED_BYTES_MAX: usize = 256 << 10;
 /// Bytes that are written before the loop and the other links have their turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
-/// What each entry of a message takes besides its payload, about.
+/// Bytes that each entry of a message takes besides its payload, about.
 const OVERHEAD_BYTES: usize = 96;
 
 /// Messages on their way to a peer.
 pub(crate) struct Outbox {
-    /// What the socket takes next.
+    /// The bytes that the socket takes next.
     buffer: RefCell<BytesMut>,
     /// The messages behind it.
     waiting: RefCell<VecDeque<Waiting>>,

@@ -37,7 +37,7 @@ fn missed_by(missed: &[(String, String)]) -> String {
 
 /// The story in sentences, in order.
 pub(super) fn sentences(story: &Story) -> Vec<String> {
-    let Story { before, after, causes, gap_micros, ended, missing, damaged, left_out, .. } = story;
+    let Story { before, after, causes, gap_micros, election_micros, ended, missing, damaged, left_out, .. } = story;
     let mut told = Vec::new();
     // Others hear of it later than it begins.
     let is_heard_of = after.is_heard_of();
@@ -59,7 +59,8 @@ pub(super) fn sentences(story: &Story) -> Vec<String> {
             let why = causes.first().map_or(String::new(), |cause| decisive(cause, before, after));
             told.push(format!("{} led term {} until {}{why}.", before.leader, before.term, clock_time(until)));
             told.extend(causes.iter().skip(1).map(|cause| circumstance(cause, before)));
-            told.push(format!("{reign}: {}.", after.because));
+            let election = election_micros.map(|micros| format!("; its election took {}", lasting(micros)));
+            told.push(format!("{reign}: {}{}.", after.because, election.unwrap_or_default()));
             let bound = if is_heard_of { "at most " } else { "" };
             told.push(format!("For {bound}{} nobody led.", lasting(*gap_micros)));
         }

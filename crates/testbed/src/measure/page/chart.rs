@@ -18,7 +18,7 @@ const SIZE: (u32, u32) = (760, 320);
 /// Room above the highest point.
 const HEADROOM: f64 = 1.08;
 
-/// What is drawn, and from which columns.
+/// The kind of drawing, and the columns that it is made of.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Chart {
     /// Path of the picture, from the page's directory.
@@ -26,12 +26,12 @@ pub(super) struct Chart {
     pub(super) title: String,
     /// A flag of the commands, or a column with a number in it.
     x: String,
-    /// What stands below the axis.
+    /// The text below the axis.
     along: String,
     /// The columns whose values are drawn.
     y: Vec<String>,
     unit: String,
-    /// What the first cell of a row must begin with to be drawn.
+    /// The beginning that the first cell of a row must have to be drawn.
     rows: String,
     is_logarithmic: bool,
 }
@@ -44,7 +44,7 @@ impl Chart {
     /// Reads a line of the page.
     ///
     /// # Errors
-    /// What it lacks.
+    /// The thing that it lacks.
     pub(super) fn parse(line: &str) -> Result<Chart> {
         let value = |name: &str| {
             let begin = line.find(&format!(" {name}=\""))? + name.len() + 3;
