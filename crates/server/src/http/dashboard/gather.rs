@@ -101,6 +101,11 @@ fn is_reached<B: Backend>(services: &Services<B>, id: NodeId) -> Option<bool> {
     Some(matches!(counters.reach_of(id), (Reach::Reachable, _)))
 }
 
+/// Whether this member and each other one reach each other, in the order of the members.
+pub(super) fn reached<B: Backend>(services: &Services<B>) -> Vec<Option<bool>> {
+    services.node_status().membership.everyone().map(|id| is_reached(services, id)).collect()
+}
+
 /// Whether a majority can be reached from here; `None` while nobody counts.
 fn is_quorum_there<B: Backend>(services: &Services<B>, me: NodeId) -> Option<bool> {
     let counters = services.metrics.node.get()?;

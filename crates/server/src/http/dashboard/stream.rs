@@ -1,7 +1,7 @@
 //! `GET /v1/cluster/events`: the cluster as server-sent events, for as long as somebody looks.
 //!
 //! ```text
-//!   event: cluster      what GET /v1/cluster says, each second, and at once when this member's own state changes
+//!   event: cluster      what GET /v1/cluster says, each second, and at once when this member's own state or a link of its changes
 //!   event: elections    what GET /v1/elections says, when it has changed; {"why": ...} for a user that may not read all keys
 //!   event: refused      the caller may not look any more: a token ran out, a right was taken away; then the stream ends
 //! ```
@@ -16,7 +16,7 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -26,7 +26,7 @@ use crate::context::Services;
 use crate::context::backend::Backend;
 use crate::http::body::Body;
 use crate::http::dashboard::elections;
-use crate::http::dashboard::gather::{Viewer, cluster};
+use crate::http::dashboard::gather::{Viewer, cluster, reached};
 use crate::http::text;
 
 /// Pause between two full reports when nothing happens.
@@ -66,6 +66,7 @@ async fn tell<B: Backend>(services: &Services<B>, viewer: &Viewer, sender: &mpsc
     let mut elections_due = Instant::now();
     loop {
         let begun = Instant::now();
+        let before = reached(services);
         let (kind, value) = match cluster(services, viewer).await {
             // The other members ask for the proof each time; this one has it from the beginning of the stream.
             _ if viewer.has_ended(services).await => {
@@ -87,12 +88,20 @@ async fn tell<B: Backend>(services: &Services<B>, viewer: &Viewer, sender: &mpsc
         }
         tokio::select! {
             () = sleep_until(begun + EVERY) => {}
+            () = until_links_change(services, before) => {}
             // The sender of the status lives as long as the node.
             Ok(()) = status.changed() => sleep_until(begun + PAUSE).await,
             () = sender.closed() => return,
             _ = stream_end.end() => return,
         }
         status.mark_unchanged();
+    }
+}
+
+/// Waits until this member reaches others than before.
+async fn until_links_change<B: Backend>(services: &Services<B>, before: Vec<Option<bool>>) {
+    while reached(services) == before {
+        sleep(PAUSE).await;
     }
 }
 
