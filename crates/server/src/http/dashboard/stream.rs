@@ -98,8 +98,9 @@ async fn tell<B: Backend>(services: &Services<B>, viewer: &Viewer, sender: &mpsc
     }
 }
 
-/// Waits until this member reaches others than before.
+/// Waits until this member reaches others than before, for a pause at least.
 async fn until_links_change<B: Backend>(services: &Services<B>, before: Vec<Option<bool>>) {
+    sleep(PAUSE).await;
     while reached(services) == before {
         sleep(PAUSE).await;
     }
