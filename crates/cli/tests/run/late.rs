@@ -11,6 +11,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+/// The machine: stories whose moments are fractions of a second share it, and one that takes all of its processors has it alone.
+static MACHINE: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
+
 impl Story {
     async fn with(program: Program, members: usize) -> Story {
         let cluster = Cluster::start(program, members).await.expect("it starts");
@@ -44,6 +47,7 @@ impl Story {
 /// would be tried again. A renewal that was in time stops nobody, and every other end is a loss.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_at_the_last_moment_leads_on_or_counts_as_a_loss() {
+    let _shared = MACHINE.read().await;
     let story = Story::with(Program::hustings(HUSTINGS), 1).await;
     let stop_before_end = Duration::from_millis(500 + 100);
     let mut led_on = 0;
@@ -83,6 +87,7 @@ async fn a_renewal_at_the_last_moment_leads_on_or_counts_as_a_loss() {
 /// the renewals shows that it has read them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_warden_that_wakes_late_reads_before_it_looks_at_the_clock() {
+    let _shared = MACHINE.read().await;
     let story = Story::begin().await;
     let listen = format!("unix:{}", story.path("socket").display());
     let script =
@@ -158,6 +163,7 @@ impl Spoken {
 
 #[test]
 fn a_warden_says_whether_it_was_the_one_who_stopped_the_command() {
+    let _shared = MACHINE.blocking_read();
     // Goal: a client that hears of the end of a command knows whether that was the command's own. Method: one that ends by itself, one that
     // its sidecar stops, and one whose moment comes.
     let place = tempfile::tempdir().expect("a place");
@@ -173,6 +179,7 @@ fn a_warden_says_whether_it_was_the_one_who_stopped_the_command() {
 /// SIGTERM, one after the other; how late the warden has seen each of them end is printed, and none ends before its moment.
 #[test]
 fn a_warden_kills_at_its_moment_on_a_busy_machine() {
+    let _alone = MACHINE.blocking_write();
     let place = tempfile::tempdir().expect("a place");
     let mut burner = Command::new("sh");
     burner.args(["-c", "while :; do :; done"]);

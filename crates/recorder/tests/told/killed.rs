@@ -177,5 +177,9 @@ fn a_hand_over_that_is_heard_after_the_kill_is_not_blamed() {
     let told = story(&[old, successor, awake_follower(vec![])]);
     assert_eq!((words(&told)[0], told.gap_micros), ("killed", 1_520_000), "{told:#?}");
     assert_eq!(told.election_micros, Some(20_200));
-    assert!(told.sentences().iter().any(|said| said.ends_with("; its election took 20 ms.")), "{:#?}", told.sentences());
+    assert!(
+        told.sentences().iter().any(|said| said.ends_with("; its election took 20 ms.")),
+        "{:#?}",
+        told.sentences()
+    );
 }
