@@ -81,7 +81,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let asks_members = rings.is_empty() || why::names_members(matches);
     let fetched = match asks_members {
         true => fetch(matches).await?,
-        false => Opened { recordings: Vec::new(), unread: Vec::new() },
+        false => Opened::default(),
     };
     let mut sources: Vec<Source> = Vec::new();
     let mut parts = Parts::default();

@@ -140,6 +140,7 @@ fn last_micros_of(text: &str, now: Timestamp) -> Result<u64> {
 }
 
 /// The recordings that could be read, each with its place and its bytes.
+#[derive(Default)]
 pub(crate) struct Opened {
     /// The place, the bytes and the lives in them.
     pub(crate) recordings: Vec<(String, Bytes, Vec<Recording>)>,
@@ -149,7 +150,7 @@ pub(crate) struct Opened {
 
 /// Reads recordings from files and directories.
 pub(crate) fn open(rings: &[&PathBuf]) -> Opened {
-    let mut opened = Opened { recordings: Vec::new(), unread: Vec::new() };
+    let mut opened = Opened::default();
     for ring in rings {
         match Recording::open_with_bytes(ring) {
             Ok((lives, bytes)) => opened.recordings.push((ring.display().to_string(), bytes, lives)),
@@ -203,7 +204,7 @@ pub(crate) async fn fetch(matches: &ArgMatches) -> Result<Opened> {
         .map(|(_, url)| url)
         .collect();
     answers.extend(futures::future::join_all(others.iter().map(|other| recording_of(other, tls, timeout))).await);
-    let mut fetched = Opened { recordings: Vec::new(), unread: Vec::new() };
+    let mut fetched = Opened::default();
     let mut refused = None;
     for (endpoint, answer) in endpoints.into_iter().chain(others).zip(answers) {
         match answer {
