@@ -181,6 +181,8 @@ fn a_warden_says_whether_it_was_the_one_who_stopped_the_command() {
 fn a_warden_kills_at_its_moment_on_a_busy_machine() {
     let _alone = MACHINE.blocking_write();
     let place = tempfile::tempdir().expect("a place");
+    let pipe = place.path().join("pipe").display().to_string();
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("it runs").success());
     let mut burner = Command::new("sh");
     burner.args(["-c", "while :; do :; done"]);
     let burners = 4 * std::thread::available_parallelism().map_or(2, usize::from);
@@ -188,10 +190,13 @@ fn a_warden_kills_at_its_moment_on_a_busy_machine() {
         (0..burners).map(|_| Process::start(&mut burner, &place.path().join("busy")).expect("it starts")).collect();
     let mut late: Vec<Duration> = (0..20)
         .map(|_| {
-            // Long enough for a shell to heed no SIGTERM before it comes, where it gets a fifth of a processor.
-            let times = Times::of(1_200_000, 100_000, 0);
-            let deaf = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"];
-            let mut warden = Spoken::start(place.path(), &deaf, times);
+            let deaf = ["sh", "-c", "trap '' TERM; echo deaf > \"$0\"; while :; do sleep 1; done", &pipe];
+            let mut warden = Spoken::start(place.path(), &deaf, Times::of(3_600_000_000, 0, 0));
+            // A shell that gets a fifth of a processor, or less, takes its time until it heeds no SIGTERM.
+            assert_eq!(std::fs::read_to_string(&pipe).expect("it says so"), "deaf\n");
+            let times = Times::of(200_000, 100_000, 0);
+            warden.say(&Say::Times(times));
+            assert_eq!(warden.hear(), Tell::Noted(times));
             let Tell::Ended { code, at_deadline } = warden.hear() else { panic!("it says how it ended") };
             assert!(times.until_kill().is_zero(), "it was killed before its moment");
             assert_eq!((code, at_deadline), (128 + 9, true));
