@@ -56,7 +56,7 @@ pub(crate) fn command() -> Command {
         )
 }
 
-/// One recording, under the name that its files have.
+/// A member, under the name that its files have. One that records nothing has no lives here.
 struct Source {
     name: String,
     /// Origin of the recording, for people.
@@ -86,22 +86,28 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let mut sources: Vec<Source> = Vec::new();
     let mut parts = Parts::default();
     parts.add("version.txt", "the build that made this report, and its machine", version());
-    let Opened { recordings, mut unread } = why::open(&rings);
-    for (ring, bytes, lives) in recordings {
-        take(&mut sources, ring, bytes, lives);
+    let answered: Vec<String> = fetched.recordings.iter().map(|(endpoint, ..)| endpoint.clone()).collect();
+    let mut opened = why::open(&rings);
+    opened.append(fetched);
+    if opened.recordings.is_empty() && opened.without.is_empty() {
+        return Err(opened.nothing_read(asks_members));
     }
-    unread.extend(fetched.unread);
-    let metrics = fetched.recordings.iter().map(|(endpoint, ..)| metrics_of(matches, endpoint));
-    let metrics = futures::future::join_all(metrics).await;
-    for ((endpoint, bytes, lives), metrics) in fetched.recordings.into_iter().zip(metrics) {
-        let name = take(&mut sources, endpoint.clone(), bytes, lives);
+    let Opened { recordings, mut unread, without } = opened;
+    let mut named = Vec::new();
+    for (place, bytes, lives) in recordings {
+        let of_member = lives.last().map_or("", |life| life.life.name.as_str()).to_owned();
+        named.push((take(&mut sources, &of_member, place.clone(), bytes, lives), place));
+    }
+    named.retain(|(_, place)| answered.contains(place));
+    for (name, endpoint) in without {
+        named.push((take(&mut sources, &name, endpoint.clone(), Bytes::new(), Vec::new()), endpoint));
+    }
+    let metrics = futures::future::join_all(named.iter().map(|(_, endpoint)| metrics_of(matches, endpoint))).await;
+    for ((name, endpoint), metrics) in named.into_iter().zip(metrics) {
         match metrics {
             Ok(metrics) => parts.add(format!("{name}/metrics.txt"), "its metrics", metrics),
             Err(error) => unread.push((format!("{endpoint}/metrics"), format!("{error:#}"))),
         }
-    }
-    if sources.is_empty() {
-        return Err(why::nothing_read(&unread, asks_members));
     }
     if asks_members {
         let status = status::told_in_json(matches).await?;
@@ -115,11 +121,11 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     write(matches, &sources, &missing, &unread, parts)
 }
 
-/// Takes a recording in, under its member's name as far as a file may have it.
-fn take(sources: &mut Vec<Source>, from: String, bytes: Bytes, lives: Vec<Recording>) -> String {
-    let of_member = lives.last().map_or("", |life| life.life.name.as_str());
+/// Takes in what there is of a member, under its name as far as a file may have it.
+fn take(sources: &mut Vec<Source>, of_member: &str, from: String, bytes: Bytes, lives: Vec<Recording>) -> String {
     let plain =
         |character: char| if character.is_ascii_alphanumeric() || "-_".contains(character) { character } else { '_' };
+    let of_member = if of_member.is_empty() { "member" } else { of_member };
     let plain: String = of_member.chars().take(NAME_CHARS_MAX).map(plain).collect();
     let is_taken = |name: &String| sources.iter().any(|source| source.name == *name);
     let mut names = std::iter::once(plain.clone()).chain((2..).map(|number| format!("{plain}-{number}")));
@@ -147,7 +153,7 @@ fn tell(sources: &[Source], unread: &[(String, String)], parts: &mut Parts) -> B
     }
     prove::keep_quiet_about_findings();
     let mut played = Vec::new();
-    for Source { name, bytes, lives, .. } in sources {
+    for Source { name, bytes, lives, .. } in sources.iter().filter(|source| !source.lives.is_empty()) {
         let mut said = Vec::new();
         for life in lives {
             match replay::play(life) {
@@ -171,6 +177,9 @@ fn tell(sources: &[Source], unread: &[(String, String)], parts: &mut Parts) -> B
             "the settings that each of its processes was given",
             settings_of(lives, &clock),
         );
+    }
+    if played.is_empty() {
+        return missing;
     }
     let convictions = judge(&played, &clock);
     let judgement = replay::judgement_in_words(&played, &convictions);

@@ -19,7 +19,7 @@ use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -60,17 +60,16 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let now = Timestamp::now();
     let at_micros = matches.get_one::<String>("at").map(|text| last_micros_of(text, now)).transpose()?;
     let rings: Vec<&PathBuf> = matches.get_many("ring").into_iter().flatten().collect();
-    let Opened { recordings, mut unread } = open(&rings);
-    let mut lives: Vec<Recording> = recordings.into_iter().flat_map(|(_, _, lives)| lives).collect();
+    let mut opened = open(&rings);
     let are_asked = rings.is_empty() || names_members(matches);
     if are_asked {
-        let fetched = fetch(matches).await?;
-        lives.extend(fetched.recordings.into_iter().flat_map(|(_, _, lives)| lives));
-        unread.extend(fetched.unread);
+        opened.append(fetch(matches).await?);
     }
-    if lives.is_empty() {
-        return Err(nothing_read(&unread, are_asked));
+    if opened.recordings.is_empty() {
+        return Err(opened.nothing_read(are_asked));
     }
+    let Opened { recordings, unread, .. } = opened;
+    let lives: Vec<Recording> = recordings.into_iter().flat_map(|(_, _, lives)| lives).collect();
     let Some(story) = Story::tell(&lives, at_micros) else {
         return Err(not_found("no recording names a leader up to that time"));
     };
@@ -146,6 +145,32 @@ pub(crate) struct Opened {
     pub(crate) recordings: Vec<(String, Bytes, Vec<Recording>)>,
     /// Places of which nothing could be read, each with the reason.
     pub(crate) unread: Vec<(String, String)>,
+    /// Names, as far as members said them, and endpoints of those among them that answered and record nothing.
+    pub(crate) without: Vec<(String, String)>,
+}
+
+impl Opened {
+    pub(crate) fn append(&mut self, other: Opened) {
+        self.recordings.extend(other.recordings);
+        self.unread.extend(other.unread);
+        self.without.extend(other.without);
+    }
+
+    /// The error where no recording could be read, be it that members were asked or not.
+    pub(crate) fn nothing_read(&self, are_asked: bool) -> anyhow::Error {
+        let each: Vec<String> = self.unread.iter().map(|(place, why)| format!("{place}: {why}")).collect();
+        let each = each.join("; ");
+        if !self.without.is_empty() && self.without.len() == self.unread.len() {
+            let remedy = "start members without `--ring off`, and their next change of leader can be told";
+            return not_found(format!("nothing is recorded here ({each}); {remedy}"));
+        }
+        match are_asked {
+            true => {
+                unavailable(format!("nobody tells what was noted ({each}); on a member's machine give --ring DATA-DIR"))
+            }
+            false => Exit::with(Code::Failed, each),
+        }
+    }
 }
 
 /// Reads recordings from files and directories.
@@ -166,18 +191,6 @@ fn reason_alone(error: &RecordingError, ring: &Path) -> String {
     told.strip_prefix(&format!("{}: ", ring.display())).map_or(told.clone(), str::to_owned)
 }
 
-/// The error where no recording could be read, be it that members were asked or not.
-pub(crate) fn nothing_read(unread: &[(String, String)], are_asked: bool) -> anyhow::Error {
-    let each: Vec<String> = unread.iter().map(|(place, why)| format!("{place}: {why}")).collect();
-    let each = each.join("; ");
-    match are_asked {
-        true => {
-            unavailable(format!("nobody tells what was noted ({each}); on a member's machine give --ring DATA-DIR"))
-        }
-        false => Exit::with(Code::Failed, each),
-    }
-}
-
 /// Asks those named, and those that they know, for what they noted; all at once, for one that stands still takes all of the timeout.
 pub(crate) async fn fetch(matches: &ArgMatches) -> Result<Opened> {
     log_in(matches).await?;
@@ -188,21 +201,24 @@ pub(crate) async fn fetch(matches: &ArgMatches) -> Result<Opened> {
         .iter()
         .map(async |endpoint| tokio::join!(status_of(endpoint, tls, timeout), recording_of(endpoint, tls, timeout)));
     let (statuses, mut answers): (Vec<_>, Vec<_>) = futures::future::join_all(asking).await.into_iter().unzip();
-    let mut names = BTreeSet::new();
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
     let mut known = Vec::new();
-    for status in statuses.into_iter().flatten() {
-        names.insert(status["name"].as_str().unwrap_or_default().to_owned());
+    for (endpoint, status) in endpoints.iter().zip(statuses) {
+        let Ok(status) = status else { continue };
+        names.insert(status["name"].as_str().unwrap_or_default().to_owned(), endpoint.clone());
         for member in status["members"].as_array().into_iter().flatten() {
             let (name, url) = (&member["name"], &member["client_urls"][0]);
             known.extend(name.as_str().zip(url.as_str()).map(|(name, url)| (name.to_owned(), url.to_owned())));
         }
     }
     let is_given = |url: &str| endpoints.iter().any(|endpoint| is_same(endpoint, url));
-    let others: Vec<String> = known
-        .into_iter()
-        .filter(|(name, url)| names.insert(name.clone()) && !is_given(url))
-        .map(|(_, url)| url)
-        .collect();
+    let mut others = Vec::new();
+    for (name, url) in known {
+        if !names.contains_key(&name) && !is_given(&url) {
+            names.insert(name, url.clone());
+            others.push(url);
+        }
+    }
     answers.extend(futures::future::join_all(others.iter().map(|other| recording_of(other, tls, timeout))).await);
     let mut fetched = Opened::default();
     let mut refused = None;
@@ -218,12 +234,19 @@ pub(crate) async fn fetch(matches: &ArgMatches) -> Result<Opened> {
             Err(error) => {
                 let why = format!("{error:#}");
                 refused = refused.or_else(|| http::is_not_allowed(&error).then(|| why.clone()));
-                fetched.unread.push((endpoint, why));
+                let answered = error.downcast_ref::<http::Refused>().filter(|answer| answer.status.as_u16() == 404);
+                if let Some(reason) = answered.and_then(|answer| answer.why.clone()) {
+                    let name = names.iter().find(|(_, url)| **url == endpoint).map(|(name, _)| name.clone());
+                    fetched.without.push((name.unwrap_or_default(), endpoint.clone()));
+                    fetched.unread.push((endpoint, reason));
+                } else {
+                    fetched.unread.push((endpoint, why));
+                }
             }
         }
     }
     match refused {
-        Some(why) if fetched.recordings.is_empty() => Err(http::not_allowed(&why)),
+        Some(why) if fetched.recordings.is_empty() && fetched.without.is_empty() => Err(http::not_allowed(&why)),
         _ => Ok(fetched),
     }
 }

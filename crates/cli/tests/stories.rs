@@ -14,6 +14,7 @@ mod leases;
 mod lived_through;
 mod maelstrom;
 mod members;
+mod metrics_move;
 mod metrics_of_etcd;
 mod mixed;
 mod odd_keys;

@@ -46,7 +46,7 @@ pub use clock::Clock;
 pub use mark::{Heard, Mark};
 pub use recorded::{Recorded, RecordedOptions};
 pub use ring::{Damage, MICROS_MAX, Recording, RecordingError};
-pub use shape::{Life, Note, NoteKind};
+pub use shape::{INPUT_WORDS, Life, Note, NoteKind};
 pub use tape::{Recorder, Tape, boot_micros, both_clocks_micros, note_panic, unix_micros};
 
 /// The example of the README compiles and holds.

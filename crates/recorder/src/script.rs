@@ -22,6 +22,26 @@ use hustings_core::{Protocol, Wire as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+/// Every line that such a script may have: its form, an example and what it says. `docs/scripts.md` has them as a table.
+pub const GRAMMAR: [[&str; 3]; 4] = [
+    [
+        "recorded PROTOCOL [OPTIONS]",
+        "recorded raft",
+        "the first line: the protocol of the members, and its options as `--protocol-options` has them",
+    ],
+    [
+        "cluster ID since MICROSECONDS",
+        "cluster 87292fa9f0e05b since 1795955676344668",
+        "id of the cluster in hex, and the time since 1970 from which seconds below count",
+    ],
+    ["member ID NAME", "member 2 n2", "name of a member; below it has its id"],
+    [
+        "ID SECONDS KIND NOTE [unseen]",
+        "2 0.012940 link CIxlIgYIAxABIAEpAAAAAAAAAAA",
+        "this member is told something of this kind; the note is what was recorded, in base64. `unseen`: the recording of whoever said it is missing",
+    ],
+];
+
 /// Lives of one cluster, as what each member was told, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Script {

@@ -337,25 +337,27 @@ fn of_ticket(ticket: &Ticket) -> RecordedInput {
     }
 }
 
+/// Kinds of inputs in a word each, in the order of [`RecordedInput::kind`] from 1.
+pub const INPUT_WORDS: [&str; 12] = [
+    "message",
+    "timer",
+    "link",
+    "proposals",
+    "read",
+    "compaction",
+    "snapshot",
+    "snapshot",
+    "snapshot",
+    "request",
+    "timing",
+    "disk",
+];
+
 impl RecordedInput {
     /// In one word, for people.
     pub fn word(&self) -> &'static str {
-        let words = [
-            "message",
-            "timer",
-            "link",
-            "proposals",
-            "read",
-            "compaction",
-            "snapshot",
-            "snapshot",
-            "snapshot",
-            "request",
-            "timing",
-            "disk",
-        ];
         let place = usize::try_from(self.kind).unwrap_or(0).wrapping_sub(1);
-        words.get(place).copied().unwrap_or("something new")
+        INPUT_WORDS.get(place).copied().unwrap_or("something new")
     }
 
     /// Sender and fingerprint of the message, if the input is one.

@@ -9,11 +9,12 @@ use hustings_gmt2000::Gmt2000;
 use hustings_paxos::Paxos;
 use hustings_raft::{Defect, Options, Raft};
 use hustings_recorder::replay::replay;
-use hustings_recorder::script::Script;
+use hustings_recorder::script::{GRAMMAR, Script};
 use hustings_recorder::story::Story;
-use hustings_recorder::{Clock, Life, Mark, Note, NoteKind, Recording};
+use hustings_recorder::{Clock, INPUT_WORDS, Life, Mark, Note, NoteKind, Recording};
 use hustings_zab::Zab;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use support::{ids, lives_of, lives_with};
 
 thread_local! {
@@ -361,6 +362,32 @@ fn whatever_a_script_holds_it_is_read_or_refused() {
         let error = Script::parse(text).expect_err("it is none").to_string();
         assert!(error.contains(what), "{error}");
     }
+}
+
+/// Goal: the page of scripts has every line and every kind. Method: the example of each row stands in a script that is read, each line of a
+/// script that was written has a row, and the page has the rows and kinds.
+#[test]
+fn the_page_of_scripts_has_every_line() {
+    let (lives, _) = lives_of::<Raft>(5, 600);
+    let text = Script::of::<Raft>(&lives, &Options::default()).to_string();
+    let examples: Vec<&str> = GRAMMAR.iter().map(|[_, example, _]| *example).collect();
+    let whole = Script::parse(&format!("{}\n{text}{}\n{} unseen", examples[..3].join("\n"), examples[3], examples[3]));
+    let whole = whole.expect("the examples stand in it");
+    assert_eq!(whole.steps.iter().rev().map(|step| step.is_unseen).take(2).collect::<Vec<_>>(), [true, false]);
+
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/scripts.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let row = |[form, example, does]: &[&str; 3]| format!("| `{form}` | `{example}` | {does} |\n");
+    let table: String = GRAMMAR.iter().map(row).collect();
+    assert!(page.contains(&table), "docs/scripts.md has these rows:\n{table}");
+    let kinds =
+        page.split("The kinds are ").nth(1).and_then(|rest| rest.split('.').next()).expect("it names the kinds");
+    let named: BTreeSet<&str> = kinds.split('`').skip(1).step_by(2).collect();
+    assert_eq!(named, INPUT_WORDS.into_iter().chain(["birth"]).collect());
+    let beginnings: BTreeSet<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    let is_told =
+        |word: &&&str| word.parse::<u64>().is_err() && !GRAMMAR.iter().any(|[form, ..]| form.starts_with(**word));
+    assert_eq!(beginnings.iter().find(is_told), None);
 }
 
 /// Goal: a time or a duration that no clock shows is damage, and nobody stops at it. Method: files that nobody wrote so, with right

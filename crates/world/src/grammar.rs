@@ -1,5 +1,6 @@
-//! Every line that a script may have: [`HEADERS`] and [`GRAMMAR`]. The parser takes the words that it knows from these tables, and the
-//! page of the grammar is printed from them, so neither has a word that the other lacks. Each row has an example, which a test parses.
+//! Every line that a script may have: [`HEADERS`] and [`GRAMMAR`], and in a trace of the checker [`BOUNDS`] and [`TRACE`]. The parser
+//! takes the words that it knows from these tables, and the page of the grammar is printed from them, so neither has a word that the
+//! other lacks. Each row has an example, which a test parses.
 //!
 //! [`crate::Command`] and [`crate::Settings`] tell in detail what each line does.
 
@@ -22,6 +23,12 @@ impl Sentence {
     pub fn beginning(&self) -> &'static str {
         self.form.split_once(' ').map_or(self.form, |(word, _)| word)
     }
+
+    /// The words that begin its options: what stands in brackets.
+    pub fn options(&self) -> impl Iterator<Item = &'static str> {
+        let words = self.form.split('[').skip(1).filter_map(|option| option.split([' ', ']']).next());
+        words.filter(|part| is_word(part))
+    }
 }
 
 /// The words that a line may begin with, in the order of the tables.
@@ -32,8 +39,8 @@ pub fn beginnings() -> Vec<&'static str> {
 }
 
 /// The rows of one statement.
-fn rows(statement: &str) -> impl Iterator<Item = &'static str> {
-    HEADERS.iter().chain(&GRAMMAR).filter(move |row| row.beginning() == statement).map(|row| row.form)
+fn rows(statement: &str) -> impl Iterator<Item = &'static Sentence> {
+    HEADERS.iter().chain(&GRAMMAR).filter(move |row| row.beginning() == statement)
 }
 
 /// Whether a part of a form stands in lines as it is.
@@ -44,17 +51,16 @@ fn is_word(part: &str) -> bool {
 
 /// The words in small letters that lines of a statement have behind its first word, options apart.
 pub fn fixed(statement: &str) -> Vec<&'static str> {
-    let words = |form: &'static str| {
-        let outside = form.split('[').filter_map(|part| part.rsplit(']').next());
+    let words = |row: &'static Sentence| {
+        let outside = row.form.split('[').filter_map(|part| part.rsplit(']').next());
         outside.flat_map(|part| part.split([' ', '|'])).skip(1).filter(|part| is_word(part))
     };
     rows(statement).flat_map(words).collect()
 }
 
-/// The words that begin the options of a statement: what stands in brackets.
+/// The words that begin the options of a statement.
 pub fn options(statement: &str) -> Vec<&'static str> {
-    let words = |form: &'static str| form.split('[').skip(1).filter_map(|option| option.split([' ', ']']).next());
-    rows(statement).flat_map(words).filter(|part| is_word(part)).collect()
+    rows(statement).flat_map(Sentence::options).collect()
 }
 
 /// Lines about how the world is made; they stand first.
@@ -193,10 +199,42 @@ pub const GRAMMAR: [Sentence; 53] = [
     line("expect refused WHO", "expect refused n1", "the member is down, and refused to start"),
 ];
 
+/// The first line of a trace of `hustings check`: its bounds, which that command takes as options.
+pub const BOUNDS: Sentence = line(
+    "every [nodes N] [learners N] [witnesses N] [terms N] [crashes N] [proposals N] [fires N] [timers N] [link N] [notices yes|no] [duplicates yes|no]",
+    "every nodes 3 terms 2 crashes 1 proposals 1 fires 2 timers 1 link 1 notices yes duplicates no",
+    "the first line: how many of each there may be at most; messages that one link holds; whether members see that a link ends, and whether a message may arrive twice. What is left out is as in `hustings check`",
+);
+
+/// The lines below it: one input each, as the checker calls it.
+pub const TRACE: [Sentence; 7] = [
+    line("fire WHO TIMER", "fire n1 Protocol(Election)", "this timer of the member is due"),
+    line(
+        "deliver FROM TO MESSAGE",
+        "deliver n1 n2 Protocol(Vote(VoteRequest { term: t1, last: 0:0, commit: 0:0, priority: Normal, is_transfer: false }))",
+        "the message arrives",
+    ),
+    line("propose WHO NUMBER", "propose n3 1", "a client writes through this member; writes are numbered"),
+    line("link-down WHO OTHER", "link-down n2 n3", "the member sees that its link from the other has ended"),
+    line("crash WHO", "crash n1", "the process ends"),
+    line("restart WHO", "restart n2", "it starts again, from its disk"),
+    line(
+        "LINE, and WHO crashes with N of its records written",
+        "fire n2 Protocol(Election), and n2 crashes with 0 of its records written",
+        "the member ends in the middle of what this line makes it do",
+    ),
+];
+
 /// The tables of the page, in Markdown.
 pub fn tables() -> String {
     let mut text = String::new();
-    for (title, rows) in [("How the world is made", &HEADERS[..]), ("What is done to it", &GRAMMAR[..])] {
+    let trace: [&[Sentence]; 2] = [&[BOUNDS], &TRACE];
+    for (title, rows) in [
+        ("How the world is made", &HEADERS[..]),
+        ("What is done to it", &GRAMMAR[..]),
+        ("How a trace begins", trace[0]),
+        ("The steps of a trace", trace[1]),
+    ] {
         text.push_str(&format!("## {title}\n\n| line | for example | what it does |\n|---|---|---|\n"));
         for Sentence { form, example, does } in rows {
             let shown = |line: &str| line.replace('|', "\\|");

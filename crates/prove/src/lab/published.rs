@@ -57,6 +57,15 @@ pub(crate) const STORIES: &[Story] = &[
         script: include_str!("published/blazingmq-forgets-support.txt"),
     },
     Story {
+        name: "blazingmq-compares-ids",
+        protocol: "blazingmq",
+        form: "seed-literal",
+        title: "BlazingMQ: a voter says yes to larger ids only, and a majority stays without a leader",
+        repair: "A voter compares terms, as the implementation does (docs/protocols/rules/blazingmq.md, §1.7).",
+        property: "expectation",
+        script: include_str!("published/blazingmq-compares-ids.txt"),
+    },
+    Story {
         name: "zab-epoch-before-history",
         protocol: "zab",
         form: PUBLISHED,

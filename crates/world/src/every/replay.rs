@@ -11,6 +11,7 @@
 use super::Bounds;
 use super::state::{Explorer, Space};
 use super::tracing::{STEP, Tracing};
+use crate::grammar::BOUNDS;
 use crate::parse::nearest;
 use hustings_core::Protocol;
 use hustings_properties::Violation;
@@ -49,6 +50,11 @@ pub fn bounds_of(line: &str) -> Result<Bounds, String> {
         let number = || value.parse::<u64>().map_err(|_| format!("`{value}` is no number, and `{name}` wants one"));
         let small =
             || value.parse::<u8>().map_err(|_| format!("`{value}` is no number up to 255, and `{name}` wants one"));
+        let is = || match value {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => Err(format!("`{name}` is yes or no, and not `{value}`")),
+        };
         match name {
             "nodes" => bounds.nodes = number()?,
             "learners" => bounds.learners = number()?,
@@ -59,22 +65,10 @@ pub fn bounds_of(line: &str) -> Result<Bounds, String> {
             "fires" => bounds.fires = small()?,
             "timers" => bounds.timers = small()?,
             "link" => bounds.link = usize::try_from(number()?).map_err(|error| error.to_string())?,
-            "notices" => bounds.notices = value == "yes",
-            "duplicates" => bounds.duplicates = value == "yes",
+            "notices" => bounds.notices = is()?,
+            "duplicates" => bounds.duplicates = is()?,
             other => {
-                let known = [
-                    "nodes",
-                    "learners",
-                    "witnesses",
-                    "terms",
-                    "crashes",
-                    "proposals",
-                    "fires",
-                    "timers",
-                    "link",
-                    "notices",
-                    "duplicates",
-                ];
+                let known: Vec<&str> = BOUNDS.options().collect();
                 return Err(format!("`{other}` is not known here; did you mean `{}`?", nearest(other, &known)));
             }
         }
