@@ -151,18 +151,21 @@ fn every_dependency_is_used_where_it_is_asked_for() {
         }
     }
     assert_eq!(unused, Vec::<String>::new());
-    assert!(names("use hustings_core::Input;", "hustings-core") && !names("hustings_cores(core)", "hustings-core"));
+    assert!(names("use hustings_core::Input;", "hustings-core") && names("use bytes;", "bytes"));
+    assert!(!names("use hustings_cores::Input;", "hustings-core") && !names("the bytes of a value", "bytes"));
 }
 
 /// The package that is asked for to switch a feature of it on, which another package needs and leaves to its users.
 const SWITCHED: &str = "k8s-openapi";
 
-/// Whether a source names a crate, as a word.
+/// Whether a source takes something from a crate: its name may be an ordinary word as well.
 fn names(source: &str, dependency: &str) -> bool {
     let word = dependency.replace('-', "_");
     let is_letter = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
     source.match_indices(&word).any(|(place, _)| {
-        !is_letter(source[..place].chars().next_back()) && !is_letter(source[place + word.len()..].chars().next())
+        let (before, behind) = (&source[..place], &source[place + word.len()..]);
+        let is_taken_whole = before.ends_with("use ") && !is_letter(behind.chars().next());
+        !is_letter(before.chars().next_back()) && (behind.starts_with("::") || is_taken_whole)
     })
 }
 
