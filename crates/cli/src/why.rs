@@ -295,6 +295,7 @@ pub(crate) fn in_json(story: &Story, unread: &[(String, String)]) -> Value {
         "missing": story.missing,
         "damaged": story.damaged,
         "left_out": story.left_out,
+        "clocks": story.clocks,
         "unread": unread.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect::<Vec<_>>(),
     })
 }

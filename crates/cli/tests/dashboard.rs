@@ -109,7 +109,7 @@ async fn leader(browser: &Browser) -> String {
 
 /// Goal: the page shows every element of a cluster, and what is done to it, within a second on a machine at rest. Method: look at
 /// each element; cut the leader off, heal it, kill it, pause it, let another lead, by the page's own buttons. How long that took to be
-/// seen is printed; of several kills, the one that was seen soonest counts, for a busy machine delays some of them.
+/// seen is printed; of several kills, the one in the middle counts, for a busy machine delays some of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -155,7 +155,7 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
             &format!("document.getElementById('warnings').textContent.includes('{first} silent')"),
         )
         .await;
-    let cure = "document.querySelector('#warnings code').textContent.startsWith('systemctl status hustings')";
+    let cure = "document.querySelector('#warnings code').textContent.startsWith('systemctl restart hustings')";
     browser.until("a warning names its cure", cure).await;
     browser
         .until(
@@ -179,12 +179,12 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     let victim = if leader(&browser).await == "n2" { "n2" } else { "n3" };
     let before = browser.ask("document.querySelectorAll('#members-body tr').length").await;
     let gone = format!("{} === 'unreachable'", role_of(victim));
-    let mut soonest = f64::INFINITY;
+    let mut kills = Vec::new();
     for _ in 0..KILLS {
         press(&browser, victim, "kill").await;
         let seen = browser.until("it is seen to be gone", &gone).await;
         println!("killed: seen after {seen:.0} ms");
-        soonest = soonest.min(seen);
+        kills.push(seen);
         assert_eq!(
             browser.ask("document.querySelectorAll('#members-body tr').length").await,
             before,
@@ -192,7 +192,8 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
         );
         browser.until("`up` has started it again", &format!("{} !== 'unreachable'", role_of(victim))).await;
     }
-    assert!(soonest <= SECOND, "each of {KILLS} kills was seen after {soonest:.0} ms or more");
+    kills.sort_by(f64::total_cmp);
+    assert!(kills[KILLS / 2] <= SECOND, "most of {KILLS} kills were seen later than {SECOND} ms: {kills:?}");
 
     press(&browser, victim, "pause").await;
     browser.until("it is seen to stand still", &gone).await;
@@ -214,11 +215,33 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     cluster.stop();
 }
 
-/// Milliseconds within which the page shows what happened, and for which it stands still at most.
+/// Goal: who voted for a leader is told, also where it leads only once it has synchronized. Method: a cluster of each other protocol.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_says_who_voted_under_each_protocol() {
+    for (protocol, voted) in
+        [("gmt2000", "vote won"), ("blazingmq", "vote won"), ("zab", "n\\d is elected by"), ("paxos", "vote won")]
+    {
+        let directory = tempfile::tempdir().expect("a directory");
+        let cluster = Up::start(directory.path(), &["--protocol", protocol]);
+        let browser = Browser::open(&cluster.url(1), "dashboard").await;
+        leader(&browser).await;
+        let told =
+            format!("/, because {voted} \\{{n\\d/.test(document.querySelector('#leaderships li')?.textContent ?? '')");
+        browser.until(&format!("{protocol}: who voted"), &told).await;
+        assert_eq!(browser.errors().await, Vec::<String>::new());
+        browser.close().await;
+        cluster.stop();
+    }
+}
+
+/// Milliseconds within which the page shows what happened.
 const SECOND: f64 = 1_000.0;
 
+/// Milliseconds for which the page may stand still.
+const STALL: f64 = 300.0;
+
 /// So many kills are looked at.
-const KILLS: u32 = 3;
+const KILLS: usize = 3;
 
 /// Rows that the page adds to its list between two frames, at most: a slice when it is asked, and the next one.
 const ROWS_A_FRAME: u64 = 200;
@@ -301,7 +324,7 @@ async fn a_thousand_elections_are_listed_without_a_stall() {
         println!("{number} elections: longest pause between frames {pause:.0} ms");
         least = least.min(pause);
     }
-    assert!(least <= SECOND, "the page stands still for {least:.0} ms or more");
+    assert!(least <= STALL, "the page stands still for {least:.0} ms or more");
     let most = browser.ask("window.most").await.as_u64().expect("a number");
     assert!((1..=ROWS_A_FRAME).contains(&most), "the page draws {most} rows without a frame between");
     // A list that takes so long to draw would have been seen.

@@ -367,7 +367,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             Arrival::Message { peer, session, message } => {
                 if let Some(link) = self.links.get(&peer).filter(|link| link.session == session) {
                     match message {
-                        ReplicaMessage::Ping { sent_micros } => link.outbox.put(pong::<P>(sent_micros)),
+                        ReplicaMessage::Ping { sent_micros } => {
+                            link.outbox.put(pong::<P>(sent_micros));
+                            self.mark_clock_of(peer, sent_micros);
+                        }
                         ReplicaMessage::Pong { sent_micros } => {
                             let micros = boot_micros().saturating_sub(sent_micros);
                             if !self.wiring.counters.of_peer(peer).reach.was_still_since(sent_micros) {
@@ -384,6 +387,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             Arrival::Up { peer, session, hello, outbox } => {
                 self.mark(|host| Mark::LinkUp { peer: host.name_of(peer) });
                 let link = Link { session, outbox, hello: *hello, is_introduced: false };
+                // So that its clock is known soon; it may be another start of its machine.
+                link.outbox.put(ping::<P>());
+                self.noting.clocks.remove(&peer);
                 if let Some(old) = self.links.insert(peer, link) {
                     old.outbox.close();
                     self.step(Event::Link { peer, state: LinkState::Down });
@@ -514,6 +520,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             }
         }
     }
+}
+
+pub(super) fn ping<P: Protocol>() -> ReplicaMessage<P::Message> {
+    ReplicaMessage::Ping { sent_micros: boot_micros() }
 }
 
 fn pong<P: Protocol>(sent_micros: u64) -> ReplicaMessage<P::Message> {

@@ -77,6 +77,14 @@ pub enum Mark {
         /// Wall clock less boot clock afterwards, in microseconds; `None` in notes of earlier builds.
         ahead_micros: Option<i64>,
     },
+    /// The clock of a peer was read, by a message that said what it showed.
+    PeerClock {
+        /// Name of the peer.
+        peer: String,
+        /// Boot clock of this machine less that of the peer, and the time that the message was under way, in microseconds: the least that
+        /// was seen of late.
+        ahead_micros: i64,
+    },
     /// An operator asked for something.
     Asked {
         /// The request, in words.
@@ -188,6 +196,7 @@ impl From<&Mark> for MarkShape {
             Mark::Ended { why } => MarkShape { text: why, ..of(12) },
             Mark::Lost { count } => MarkShape { micros: count, ..of(13) },
             Mark::Ran => of(14),
+            Mark::PeerClock { peer, ahead_micros } => MarkShape { peer, step_micros: ahead_micros, ..of(15) },
         }
     }
 }
@@ -229,6 +238,7 @@ impl TryFrom<MarkShape> for Mark {
             12 => Mark::Ended { why: text },
             13 => Mark::Lost { count: micros },
             14 => Mark::Ran,
+            15 => Mark::PeerClock { peer, ahead_micros: bounded_step(step_micros) },
             other => return Err(WireError(format!("a mark of unknown kind {other}"))),
         })
     }

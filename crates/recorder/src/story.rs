@@ -43,6 +43,8 @@ pub struct Story {
     pub damaged: BTreeMap<String, String>,
     /// Members of other clusters, by name, whose recordings are here: nothing of them is told.
     pub left_out: BTreeSet<String>,
+    /// Members whose wall clock shows another time than the one that is told, by name, and how much more it shows, in microseconds.
+    pub clocks: BTreeMap<String, i64>,
 }
 
 /// The leadership of one member in one term.
@@ -82,6 +84,8 @@ pub struct Evidence {
 
 /// Time before the end of a reign and after the beginning of the next from which notes are shown, in microseconds.
 const SHOWN_AROUND_MICROS: u64 = 3_000_000;
+/// A wall clock that shows this much more or less than the time that is told is named: less is no trouble to anybody who compares it with a log.
+const CLOCK_WRONG_MICROS: u64 = 20_000;
 /// Most notes that are shown.
 const SHOWN_MAX: usize = 40;
 
@@ -113,7 +117,7 @@ impl<'a> Timeline<'a> {
         for (place, life) in lives.into_iter().enumerate() {
             for note in &life.notes {
                 if let NoteKind::Mark(mark) = &note.kind
-                    && *mark != Mark::Ran
+                    && !matches!(mark, Mark::Ran | Mark::PeerClock { .. })
                 {
                     line.seen.push(Seen { at: line.at(place, note.at_micros), life: place, mark });
                 }
@@ -308,6 +312,7 @@ impl Story {
                 missing: missing(&line),
                 damaged: damaged(&line),
                 left_out,
+                clocks: clocks(&line),
             });
         };
         let found = causes::of(&line, &before, &after);
@@ -333,6 +338,7 @@ impl Story {
             missing,
             damaged,
             left_out,
+            clocks: clocks(&line),
         })
     }
 
@@ -358,6 +364,14 @@ fn missing(line: &Timeline<'_>) -> BTreeSet<String> {
         named.remove(&format!("(id {})", life.life.member_id));
     }
     named
+}
+
+/// Members whose wall clock is wrong by what people would see, with how much more it shows; of the last life of each.
+fn clocks(line: &Timeline<'_>) -> BTreeMap<String, i64> {
+    let of = |life: &&Recording| (life.life.name.clone(), line.clock.wall_clock_ahead_micros(&life.life));
+    let mut clocks: BTreeMap<String, i64> = line.lives.iter().map(of).collect();
+    clocks.retain(|_, ahead| ahead.unsigned_abs() >= CLOCK_WRONG_MICROS);
+    clocks
 }
 
 /// Names of members whose recordings are damaged, with the first damage of each.

@@ -318,7 +318,11 @@ function drawRing() {
   const members = cluster.members.map((member) => {
     const { x, y } = places.get(member.name);
     const role = roleOf(member);
-    const spoken = `${member.name}: ${role}${member.report ? `, term ${member.report.term}` : `, ${member.why ?? ""}`}`;
+    const trips = cluster.members
+      .filter((other) => other !== member && roundTrip(member.name, other.name) !== null)
+      .map((other) => `${other.name} ${micros(roundTrip(member.name, other.name), [])}`);
+    const reached = trips.length ? `, round trips: ${trips.join(", ")}` : "";
+    const spoken = `${member.name}: ${role}${member.report ? `, term ${member.report.term}${reached}` : `, ${member.why ?? ""}`}`;
     const group = drawn("g", { class: "member", tabindex: "0", role: "img", "aria-label": spoken, "data-name": member.name });
     group.append(
       drawn("title", {}, spoken),
@@ -456,6 +460,19 @@ function drawWarnings() {
 
 // ---- leaderships ----------------------------------------------------------------------------------------------------
 
+// Some leaders synchronize first: that one leads is then no reason, and who voted stands before it.
+const VOTED = /^vote won \{| is elected by \{/;
+
+function becauseOf(event, ordered, place) {
+  for (let before = place; before >= 0; before -= 1) {
+    const one = ordered[before];
+    if (one.member !== event.member) continue;
+    if (VOTED.test(one.because ?? "")) return one.because;
+    if (before !== place && one.to === "follower") break;
+  }
+  return event.because;
+}
+
 function leaderships() {
   const seen = new Set();
   const events = [];
@@ -481,7 +498,7 @@ function leaderships() {
       before.until = Math.max(before.at, Math.min(...ends));
       gap = event.at_unix_millis - before.until;
     }
-    found.push({ leader: event.member, term: event.term, at: event.at_unix_millis, because: event.because, lost: null, gap, until: null });
+    found.push({ leader: event.member, term: event.term, at: event.at_unix_millis, because: becauseOf(event, ordered, place), lost: null, gap, until: null });
     const lostEvent = before && ordered.find((other) => other.at_unix_millis >= before.until && other.at_unix_millis <= event.at_unix_millis && other !== event && other.member !== event.member && other.because);
     const own = before && ordered.find((other) => other.at_unix_millis >= before.until && other.at_unix_millis <= event.at_unix_millis && other !== event && other.member === event.member && other.because);
     found[found.length - 1].lost = (own ?? lostEvent)?.because ?? null;

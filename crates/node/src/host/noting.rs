@@ -6,8 +6,9 @@ use crate::counters::{Counters, micros};
 use crate::reach::Reach;
 use hustings_core::protocol::{Admin, DiskHealth};
 use hustings_core::{NodeId, Protocol, Role, StateMachine, Transition};
-use hustings_recorder::{Heard, Mark, both_clocks_micros};
+use hustings_recorder::{Heard, Mark, boot_micros, both_clocks_micros};
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -17,8 +18,49 @@ const LATE: Duration = Duration::from_millis(50);
 /// A wall clock that moves by this much against the boot clock was set: a time server corrects far less.
 const CLOCK_STEP_MICROS: i64 = 100_000;
 
+/// A peer's clock that is seen this much nearer is noted again, at once; less is below what links differ by.
+const NEARER_MICROS: i64 = 500;
+/// A peer's clock is noted so often at most.
+const CLOCK_PAUSE_MICROS: u64 = 1_000_000;
+/// Time for which the nearest sight of a peer's clock counts: clocks drift apart.
+const CLOCK_WINDOW_MICROS: u64 = 60_000_000;
+
+/// How far the own boot clock is ahead of that of a peer, and of the time that a message is under way, in microseconds.
+pub(super) struct PeerClock {
+    noted_micros: i64,
+    noted_at_micros: u64,
+    /// The least since it was noted.
+    least_micros: i64,
+}
+
+impl PeerClock {
+    /// A message says what the peer's clock showed; what is to be noted now, if anything is.
+    fn sees(known: &mut Option<PeerClock>, ahead_micros: i64, now_micros: u64) -> Option<i64> {
+        let Some(clock) = known else {
+            let (noted_micros, noted_at_micros) = (ahead_micros, now_micros);
+            *known = Some(PeerClock { noted_micros, noted_at_micros, least_micros: i64::MAX });
+            return Some(ahead_micros);
+        };
+        clock.least_micros = clock.least_micros.min(ahead_micros);
+        let since_micros = now_micros.saturating_sub(clock.noted_at_micros);
+        let is_nearer = clock.noted_micros.saturating_sub(clock.least_micros) >= NEARER_MICROS;
+        let is_old = since_micros >= CLOCK_WINDOW_MICROS;
+        if !(is_nearer && since_micros >= CLOCK_PAUSE_MICROS || is_old) {
+            return None;
+        }
+        let least = clock.least_micros;
+        // An hour of the same needs no further note.
+        let is_news = is_nearer || least.saturating_sub(clock.noted_micros) >= NEARER_MICROS;
+        let noted_micros = if is_news { least } else { clock.noted_micros };
+        *clock = PeerClock { noted_micros, noted_at_micros: now_micros, least_micros: i64::MAX };
+        is_news.then_some(least)
+    }
+}
+
 /// Values at the last look, with which new ones are compared.
 pub(super) struct Noting {
+    /// Clocks of peers, each since its link came up.
+    pub(super) clocks: BTreeMap<NodeId, Option<PeerClock>>,
     /// The wall clock less the boot clock, in microseconds, at the last look.
     clock_offset_micros: i64,
     /// Time that this thread had waited for a processor, in microseconds, at the last look, which is half a second ago at most.
@@ -34,6 +76,7 @@ impl Noting {
     /// Takes the wall clock less the boot clock, in microseconds, from before the recording began.
     pub(super) fn new(clock_offset_micros: i64) -> Noting {
         Noting {
+            clocks: BTreeMap::new(),
             clock_offset_micros,
             waited_micros: 0,
             waited_in_turn_micros: 0,
@@ -104,6 +147,20 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 disk_busy_micros: micros(host.wiring.disk.busy.busy_for()),
             }
         });
+    }
+
+    /// Notes what the boot clock of a peer shows, by a message that it sent at `sent_micros`.
+    pub(super) fn mark_clock_of(&mut self, peer: NodeId, sent_micros: u64) {
+        if self.wiring.tape.is_none() {
+            return;
+        }
+        let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
+        let now_micros = boot_micros();
+        let ahead_micros = signed(now_micros) - signed(sent_micros);
+        let known = self.noting.clocks.entry(peer).or_default();
+        if let Some(ahead_micros) = PeerClock::sees(known, ahead_micros, now_micros) {
+            self.mark(|host| Mark::PeerClock { peer: host.name_of(peer), ahead_micros });
+        }
     }
 
     /// Notes who votes, when that has changed.

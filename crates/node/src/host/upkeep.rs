@@ -1,10 +1,9 @@
 //! The upkeep of a loop: now and then it sweeps out waiters that gave up, keeps the membership true, and watches its own pace.
 
-use super::{Host, Proposer, REQUESTS_MANY};
+use super::{Host, Proposer, REQUESTS_MANY, ping};
 use crate::node::or_fatal;
 use crate::pace::Finding;
-use crate::timers::boot_micros;
-use hustings_core::replica::{Event, ReplicaMessage, RequestId};
+use hustings_core::replica::{Event, RequestId};
 use hustings_core::{
     ApplyVersion, Change, EntryKind, Member, Membership, MembershipChange, NodeId, Protocol, Role, StateMachine, Wire,
 };
@@ -154,8 +153,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// Asks peers for round trips, and follows what was measured or warns of it.
     fn watch_pace(&mut self) {
         if self.wiring.pace.on_sweep() {
-            let ping = || ReplicaMessage::<P::Message>::Ping { sent_micros: boot_micros() };
-            self.links.values().for_each(|link| link.outbox.put(ping()));
+            self.links.values().for_each(|link| link.outbox.put(ping::<P>()));
         }
         let Some(Finding { warnings, timing }) = self.wiring.pace.look(&self.wiring.counters) else { return };
         for warning in warnings {

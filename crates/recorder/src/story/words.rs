@@ -11,10 +11,11 @@ pub fn clock_time(unix_micros: u64) -> String {
     format!("{hours:02}:{minutes:02}:{seconds:02}.{millis:03}")
 }
 
-/// `0.2 ms`, `35 ms`, `2.3 s`, `4 min`.
+/// `less than 0.1 ms`, `0.2 ms`, `35 ms`, `2.3 s`, `4 min`.
 pub(super) fn lasting(micros: u64) -> String {
     match micros {
-        0..10_000 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),
+        0..100 => "less than 0.1 ms".to_owned(),
+        100..10_000 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),
         10_000..1_000_000 => format!("{} ms", micros / 1_000),
         1_000_000..120_000_000 => format!("{}.{} s", micros / 1_000_000, micros % 1_000_000 / 100_000),
         _ => format!("{} min", micros / 60_000_000),
@@ -37,7 +38,8 @@ fn missed_by(missed: &[(String, String)]) -> String {
 
 /// The story in sentences, in order.
 pub(super) fn sentences(story: &Story) -> Vec<String> {
-    let Story { before, after, causes, gap_micros, election_micros, ended, missing, damaged, left_out, .. } = story;
+    let Story { before, after, causes, gap_micros, election_micros, ended, missing, damaged, left_out, clocks, .. } =
+        story;
     let mut told = Vec::new();
     // Others hear of it later than it begins.
     let is_heard_of = after.is_heard_of();
@@ -74,6 +76,10 @@ pub(super) fn sentences(story: &Story) -> Vec<String> {
     }
     told.extend(damaged.iter().map(|(name, what)| {
         format!("The recording of {name} is damaged ({what}): some of what it noted cannot be read, and may say more.")
+    }));
+    told.extend(clocks.iter().map(|(name, ahead)| {
+        let more = if *ahead > 0 { "more" } else { "less" };
+        format!("The wall clock of {name} shows {} {more} than the times told here.", lasting(ahead.unsigned_abs()))
     }));
     if !left_out.is_empty() {
         let names: Vec<String> = left_out.iter().cloned().collect();
@@ -207,6 +213,7 @@ pub(crate) fn of_mark(mark: &Mark) -> String {
             let way = if *micros < 0 { "back" } else { "forward" };
             format!("its wall clock was set {way} by {}", lasting(micros.unsigned_abs()))
         }
+        Mark::PeerClock { peer, .. } => format!("the clock of {peer} is known"),
         Mark::Asked { what } => format!("is asked {what}"),
         Mark::Membership { voters, witnesses } if witnesses.is_empty() => format!("the voters are {}", listed(voters)),
         Mark::Membership { voters, witnesses } => {

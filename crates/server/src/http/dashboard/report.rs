@@ -138,7 +138,7 @@ fn warnings<B: Backend>(services: &Services<B>, view: &View, disk: Option<(u64, 
         for missing in Quorum::look(status.me, membership, counters).missing {
             let cure = match missing.reach {
                 Reach::RefusesThis(_) | Reach::IsRefused(_) => format!("hustings member remove {}", missing.name),
-                _ => format!("systemctl status hustings   # on the machine of {}", missing.name),
+                _ => format!("systemctl restart hustings   # on the machine of {}", missing.name),
             };
             warn(missing.to_string(), cure);
         }
