@@ -38,7 +38,12 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     found.tell_needed_from_unneeded();
     found.name_what_is_missing(directory);
     if found.is_empty() {
-        return Err(not_found(format!("{} holds no node: it is absent or empty", directory.display())));
+        let members = crate::serve::members_in(directory);
+        let what = match members.first() {
+            None => "it is absent or empty".to_owned(),
+            Some(_) => format!("those in it do ({}): give one of them", members.join(", ")),
+        };
+        return Err(not_found(format!("{} holds no node: {what}", directory.display())));
     }
     match format_of(matches) {
         Format::Json => println!("{}", found.to_json(directory)),

@@ -2,6 +2,7 @@
 
 use crate::client::{answered, connect, connect_to, text, within};
 use crate::credentials::asked;
+use crate::exit::{Code, Exit};
 use crate::output::{Format, endpoints_of, format_of, not_found, table, timeout_of, unavailable};
 use anyhow::{Result, bail};
 use clap::ArgMatches;
@@ -130,6 +131,15 @@ fn urls_of(matches: &ArgMatches) -> Vec<String> {
 }
 
 async fn add(matches: &ArgMatches, client: &Client) -> Result<()> {
+    let name = text(matches, "name");
+    if let Some(member) = members(matches, client).await?.iter().find(|member| member.name == name) {
+        let what = format!(
+            "there is a member {name} already ({:x}): give the new one another name; if {name} is gone for good, remove it first, with \
+             `hustings member remove {name}`",
+            member.id
+        );
+        return Err(Exit::with(Code::Failed, what));
+    }
     let token = format!("{:016x}", rand::random::<u64>().max(1));
     let mut request = asked(MemberAddRequest { peer_urls: urls_of(matches), is_learner: matches.get_flag("learner") });
     request.metadata_mut().insert(JOIN_TOKEN, token.parse().expect("digits are text"));
@@ -153,8 +163,7 @@ async fn add(matches: &ArgMatches, client: &Client) -> Result<()> {
         );
     }
     let others: Vec<&pb::Member> = answer.members.iter().filter(|member| member.id != added.id).collect();
-    let joining =
-        Joining { name: text(matches, "name"), token: &token, added: &added, others, needs_secret, speaks_tls };
+    let joining = Joining { name, token: &token, added: &added, others, needs_secret, speaks_tls };
     let (command, warnings) = (joining.command(), joining.warnings());
     eprintln!("added {:x}; start it with this token, which counts once:\n  {command}", added.id);
     for warning in &warnings {
@@ -274,8 +283,12 @@ pub(crate) async fn transfer(matches: &ArgMatches) -> Result<()> {
     let target = find_member(matches, &any, text(matches, "to")).await?;
     let leader = leader_of_any(matches).await?;
     // Only the leader can hand over: ask it, wherever it listens.
-    let urls =
-        members(matches, &any).await?.into_iter().find(|member| member.id == leader).map(|member| member.client_urls);
+    let all = members(matches, &any).await?;
+    let name_of = |id: u64| match all.iter().find(|member| member.id == id && !member.name.is_empty()) {
+        Some(member) => member.name.clone(),
+        None => format!("{id:x}"),
+    };
+    let urls = all.iter().find(|member| member.id == leader).map(|member| member.client_urls.clone());
     let urls = urls
         .filter(|urls| !urls.is_empty())
         .ok_or_else(|| unavailable(format!("{leader:x} leads, and has not said yet where clients reach it")))?;
@@ -288,8 +301,8 @@ pub(crate) async fn transfer(matches: &ArgMatches) -> Result<()> {
                 json!({ "apiVersion": "v1", "kind": "Transfer", "from": format!("{leader:x}"), "to": format!("{target:x}") })
             )
         }
-        Format::Table if leader == target => println!("{target:x} leads already"),
-        Format::Table => println!("leadership went from {leader:x} to {target:x}"),
+        Format::Table if leader == target => println!("{} leads already", name_of(target)),
+        Format::Table => println!("leadership went from {} to {}", name_of(leader), name_of(target)),
     }
     Ok(())
 }

@@ -209,6 +209,15 @@ fn absolute(path: &Path) -> PathBuf {
 
 /// Reads one directory; an error says what to do on such a day.
 fn read(path: &Path) -> Result<Survey> {
+    if path.is_file() {
+        let what = "it is a file: give data directories of members; a snapshot goes to `hustings snapshot restore`";
+        return Err(anyhow!("{} cannot be used: {what}", path.display()));
+    }
+    let members = crate::serve::members_in(path);
+    if !members.is_empty() {
+        let what = format!("it holds data directories of members ({}): give those", members.join(", "));
+        return Err(anyhow!("{} cannot be used: {what}", path.display()));
+    }
     match Survey::of(path, KvStore::VERSION_MAX) {
         Ok(Some(survey)) => Ok(survey),
         Ok(None) => Err(anyhow!("{} holds no member: it is absent or empty; leave it out", path.display())),

@@ -59,10 +59,22 @@ pub(crate) fn command() -> Command {
 /// A member, under the name that its files have. One that records nothing has no lives here.
 struct Source {
     name: String,
+    /// Name of the member, as it says.
+    member: String,
     /// Origin of the recording, for people.
     from: String,
     bytes: Bytes,
     lives: Vec<Recording>,
+}
+
+impl Source {
+    /// In words, what there is not of it.
+    fn lack(&self) -> &'static str {
+        match self.lives.is_empty() {
+            true => ": it records nothing, for it was started with `--ring off`; its metrics are here",
+            false => "",
+        }
+    }
 }
 
 /// The files of the report: name, description and contents.
@@ -100,6 +112,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     }
     named.retain(|(_, place)| answered.contains(place));
     for (name, endpoint) in without {
+        unread.retain(|(place, _)| *place != endpoint);
         named.push((take(&mut sources, &name, endpoint.clone(), Bytes::new(), Vec::new()), endpoint));
     }
     let metrics = futures::future::join_all(named.iter().map(|(_, endpoint)| metrics_of(matches, endpoint))).await;
@@ -109,15 +122,19 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
             Err(error) => unread.push((format!("{endpoint}/metrics"), format!("{error:#}"))),
         }
     }
+    let mut missing = BTreeSet::new();
     if asks_members {
         let status = status::told_in_json(matches).await?;
+        let known = status["members"].as_array().into_iter().flatten();
+        missing.extend(known.filter_map(|member| member["name"].as_str()).map(str::to_owned));
         parts.add(
             "status.json",
             "what `hustings status -o json` says: a member that could not be asked is there, too",
             lines(&[status]),
         );
     }
-    let missing = tell(&sources, &unread, &mut parts);
+    missing.extend(tell(&sources, &unread, &mut parts));
+    missing.retain(|name| !sources.iter().any(|source| source.member == *name));
     write(matches, &sources, &missing, &unread, parts)
 }
 
@@ -130,7 +147,7 @@ fn take(sources: &mut Vec<Source>, of_member: &str, from: String, bytes: Bytes, 
     let is_taken = |name: &String| sources.iter().any(|source| source.name == *name);
     let mut names = std::iter::once(plain.clone()).chain((2..).map(|number| format!("{plain}-{number}")));
     let name = names.find(|name| !is_taken(name)).expect("there are more numbers than sources");
-    sources.push(Source { name: name.clone(), from, bytes, lives });
+    sources.push(Source { name: name.clone(), member: of_member.to_owned(), from, bytes, lives });
     name
 }
 
@@ -241,8 +258,8 @@ fn write(
     let given = matches.get_one::<PathBuf>("file").cloned();
     let path = given.unwrap_or_else(|| PathBuf::from(format!("{stem}.tar")));
     let mut readme = format!("# A report of hustings {}\n\n{LEFT_OUT}\n\n", env!("CARGO_PKG_VERSION"));
-    for Source { name, from, .. } in sources {
-        readme.push_str(&format!("- {name}: from {from}\n"));
+    for source in sources {
+        readme.push_str(&format!("- {}: from {}{}\n", source.name, source.from, source.lack()));
     }
     missing.iter().for_each(|name| readme.push_str(&format!("- {name}: nothing of it is here\n")));
     unread.iter().for_each(|(endpoint, why)| readme.push_str(&format!("- {endpoint} was not read: {why}\n")));
@@ -279,11 +296,16 @@ fn write(
                 "files": parts.0.iter().map(|(name, ..)| name).collect::<Vec<_>>(),
                 "members": members,
                 "missing": missing,
+                "without_recording":
+                    sources.iter().filter(|source| source.lives.is_empty()).map(|source| &source.name).collect::<Vec<_>>(),
                 "unread": unread.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect::<Vec<_>>(),
             })
         ),
         Format::Table => {
             println!("{place}: {} bytes, of {}", bytes.len(), members.into_iter().collect::<Vec<_>>().join(", "));
+            for source in sources.iter().filter(|source| source.lives.is_empty()) {
+                println!("{}{}", source.name, source.lack());
+            }
             missing.iter().for_each(|name| println!("{name}: nothing of it is in it"));
             unread.iter().for_each(|(endpoint, why)| println!("{endpoint} was not read: {why}"));
             println!("{LEFT_OUT}");

@@ -239,13 +239,14 @@ async fn shut_down(
     let grace = plan.grace;
     // Time for a hand-over that is asked for twice; where the whole cluster is stopped at once, nobody takes it.
     let hand_over = (*plan.timing.election().end() * 2).min(grace);
-    let is_alone = {
+    let (is_alone, leads) = {
         let status = handle.status();
-        status.membership.all_voters().eq([status.me])
+        (status.membership.all_voters().eq([status.me]), status.leader == Some(status.me))
     };
-    match is_alone {
-        true => tracing::info!("stopping: this is the only voter, so nobody takes over"),
-        false => tracing::info!("stopping: handing leadership over"),
+    match (is_alone, leads) {
+        (true, _) => tracing::info!("stopping: this is the only voter, so nobody takes over"),
+        (false, true) => tracing::info!("stopping: handing leadership over"),
+        (false, false) => tracing::info!("stopping"),
     }
     let graceful = async {
         match tokio::time::timeout(hand_over, handle.admin(Admin::Resign)).await {
@@ -379,6 +380,36 @@ fn refuse_data_of_etcd(data_dir: &Path) -> Result<()> {
     )
 }
 
+/// Names of directories in this one that hold members, in order.
+pub(crate) fn members_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let holds_member = |entry: &std::fs::DirEntry| entry.path().is_dir() && is_begun(&entry.path());
+    let names = entries.filter(holds_member).map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+/// Whether a directory has the log of a member.
+fn is_begun(directory: &Path) -> bool {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.into_iter().any(|name| name.starts_with("wal-") && name.ends_with(".seg"))
+}
+
+/// A directory of members' directories is not one to begin another cluster in, beside their data.
+fn refuse_directory_of_members(data_dir: &Path) -> Result<()> {
+    let members = members_in(data_dir);
+    let Some(first) = members.first().filter(|_| !is_begun(data_dir)) else { return Ok(()) };
+    let one_of = if members.len() == 1 { "a member's data directory" } else { "data directories of members" };
+    bail!(
+        "--data-dir {} is no data directory, and in it are {one_of}: {}. Did you mean {}?",
+        data_dir.display(),
+        members.join(", "),
+        data_dir.join(first).display()
+    )
+}
+
 /// Warns of a directory that is not this member's alone, such as `/etc`: what is begun there stands among the files of others.
 fn warn_of_others(data_dir: &Path) {
     // A disk's own, and what an operator hides.
@@ -405,6 +436,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     refuse_data_of_etcd(&plan.data_dir)?;
     let known = hustings_wal::peek(&plan.data_dir)?;
     if known.is_none() {
+        refuse_directory_of_members(&plan.data_dir)?;
         warn_of_others(&plan.data_dir);
     }
     let secret = plan.secret_file.as_deref().map(ClusterSecret::read).transpose()?;

@@ -226,7 +226,7 @@ pub(crate) fn check_vacant(directory: &Path) -> Result<()> {
         return Ok(());
     }
     let what = format!(
-        "{} exists and is not empty: nothing is overwritten; move it away or give another --data-dir",
+        "{} exists and is not empty: nothing is overwritten; move it away or name another directory",
         directory.display()
     );
     Err(Exit::with(Code::Failed, what))

@@ -165,6 +165,10 @@ impl Opened {
             return not_found(format!("nothing is recorded here ({each}); {remedy}"));
         }
         match are_asked {
+            true if !self.without.is_empty() => unavailable(format!(
+                "nobody tells what was noted ({each}); on the machine of one that does not answer give --ring DATA-DIR; those that \
+                 record nothing tell of changes from when they are started without `--ring off`"
+            )),
             true => {
                 unavailable(format!("nobody tells what was noted ({each}); on a member's machine give --ring DATA-DIR"))
             }

@@ -12,7 +12,7 @@ use hustings_testbed::free_ports;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
-use support::{HUSTINGS, Running, hustings};
+use support::{HUSTINGS, Running, hustings, run};
 
 /// Presses a button of a member.
 async fn press(browser: &Browser, member: &str, verb: &str) {
@@ -211,6 +211,15 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     press(&browser, next, "lead").await;
     browser.until("it leads", &format!("({LEADER}) === '{next}'")).await;
     assert_eq!(browser.errors().await, Vec::<String>::new());
+
+    // The one that shows the page answers before it ends; that it stands still is the same order, of which nobody would hear the end.
+    let mut order = Command::new("curl");
+    order.args(["-s", "-H", "Content-Type: application/json", "-d", r#"{"verb": "kill", "member": "n1"}"#]);
+    let said = run(order.arg(format!("{}/v1/workbench", cluster.url(1)))).ok();
+    assert_eq!(said, r#"{"done":true}"#);
+    browser
+        .until("the page shows the cluster again", &format!("({LEADER}) && {} !== 'unreachable'", role_of("n1")))
+        .await;
     browser.close().await;
     cluster.stop();
 }

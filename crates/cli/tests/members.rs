@@ -142,3 +142,31 @@ async fn a_member_that_is_asked_for_its_own_removal_answers() {
     assert!(!told.contains(&name), "{told}");
     assert_eq!(cluster.wait_for_end(follower).expect("it ends"), Some(0));
 }
+
+/// Goal: mistakes with names and directories end with what helps, and change nothing. Method: a member is added under the name of one that
+/// is there; a cluster is begun, inspected and recovered in the directory that holds the members' directories.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_named_or_placed_wrongly_changes_nothing() {
+    let cluster = Cluster::start(program(), 3).await.expect("three members start");
+    let endpoint = &cluster.nodes[0].client;
+    let name = &cluster.nodes[1].name;
+    let elsewhere = "http://127.0.0.1:9";
+    let again = hustings(&["member", "add", name, "--peer-urls", elsewhere, "--endpoints", endpoint]);
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert!(again.stderr.contains(&format!("there is a member {name} already")), "{again:?}");
+    let told: Value =
+        serde_json::from_str(&hustings(&["member", "list", "-o", "json", "--endpoints", endpoint]).ok()).expect("JSON");
+    assert_eq!(told["members"].as_array().map(Vec::len), Some(3), "nobody was added: {told}");
+
+    let above = cluster.nodes[0].data_dir.parent().expect("it lies in one");
+    let begun: Vec<_> = std::fs::read_dir(above).expect("readable").flatten().map(|entry| entry.file_name()).collect();
+    let first = cluster.nodes[0].data_dir.display().to_string();
+    let refused = hustings(&["serve", "--data-dir", text(above), "--listen-client-urls", "http://127.0.0.1:0"]);
+    assert!(refused.stderr.contains(&format!("Did you mean {first}?")), "{refused:?}");
+    for verb in ["inspect", "recover"] {
+        let refused = hustings(&[verb, text(above)]);
+        assert!(refused.code != Some(0) && refused.stderr.contains("n1"), "{refused:?}");
+    }
+    let left: Vec<_> = std::fs::read_dir(above).expect("readable").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, begun, "nothing is begun beside the members' directories");
+}

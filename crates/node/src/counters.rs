@@ -63,7 +63,7 @@ pub struct Counters {
     pub syncs: [AtomicU64; SYNC_BUCKETS_MICROS.len() + 1],
     /// Microseconds spent in syncs.
     pub sync_micros: AtomicU64,
-    /// The slowest hundredth of the last minute's round trips to peers, from loop to loop, in microseconds; 0 until known.
+    /// The slowest of the last minute's round trips to peers but for one in twenty, from loop to loop, in microseconds; 0 until known.
     pub round_trip_micros: AtomicU64,
     /// The slowest hundredth of the last minute's syncs, as its bucket's bound, in microseconds; 0 until known.
     pub flush_micros: AtomicU64,

@@ -1,6 +1,7 @@
 //! `hustings check`: every possibility within bounds.
 
 use super::{common, files, is_json, subject_of};
+use crate::interruption::Interruption;
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
@@ -10,6 +11,10 @@ use hustings_world::every::{Bounds, Found, explore, header, replay};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Time between two lines about the progress of a search that nobody watches on a terminal.
+const TELL_EVERY: Duration = Duration::from_secs(30);
 
 /// The command line of `check`.
 pub fn command() -> Command {
@@ -118,15 +123,25 @@ impl Visit for Checking<'_> {
         if self.is_json {
             bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
         }
+        let interruption = Interruption::listen()?;
+        let is_told = bar.is_hidden() && !self.is_json;
+        let mut told = Instant::now();
         let found = explore::<P>(&self.bounds, &options, self.jobs, |progress| {
-            bar.set_message(format!(
+            let message = format!(
                 "depth {}, {} worlds, {} wait, {}",
                 progress.depth,
                 HumanCount(progress.states),
                 HumanCount(progress.frontier),
                 HumanBytes(progress.bytes)
-            ));
+            );
+            // Where there is no terminal a line now and then tells it from a program that hangs.
+            if is_told && told.elapsed() >= TELL_EVERY {
+                eprintln!("hustings: {message}");
+                told = Instant::now();
+            }
+            bar.set_message(message);
             bar.tick();
+            !interruption.is_asked()
         });
         bar.finish_and_clear();
         self.tell(&found);
@@ -139,6 +154,7 @@ impl Visit for Checking<'_> {
         }
         match (&found.violation, &found.incomplete) {
             (Some((violation, _)), _) => Err(Exit::with(Code::Failed, violation.to_string())),
+            (None, Some(why)) if interruption.end() => Err(Exit::with(Code::Interrupted, why.clone())),
             (None, Some(why)) => Err(Exit::with(Code::Unjudged, why.clone())),
             (None, None) => Ok(()),
         }

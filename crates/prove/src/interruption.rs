@@ -47,7 +47,7 @@ impl Interruption {
         if self.0.swap(ASKED, Ordering::SeqCst) != LISTENS {
             std::process::exit(i32::from(Code::Interrupted.number()));
         }
-        eprintln!("hustings: the search ends after this run; once more ends it at once");
+        eprintln!("hustings: the search ends as soon as it can; once more ends it at once");
     }
 
     /// Whether the search was asked to end.

@@ -178,10 +178,19 @@ fn check_plant(subject: &Subject) -> anyhow::Result<()> {
     known.extend(of_candidates.iter().map(String::as_str));
     match subject.plant.as_deref() {
         Some(name) if !known.contains(&name) => {
-            let nearest = hustings_world::parse::nearest(name, &known);
+            let protocol = &subject.protocol;
+            let others: Vec<&str> =
+                protocols::NAMES.into_iter().filter(|other| plants_of(other).contains(&name)).collect();
+            let what = match others[..] {
+                [] => {
+                    let nearest = hustings_world::parse::nearest(name, &known);
+                    format!("there is no defect `{name}`; did you mean `{nearest}`?")
+                }
+                _ => format!("`{name}` is a defect of {}, and not of {protocol}", others.join(", ")),
+            };
             Err(Exit::with(
                 Code::Usage,
-                format!("there is no defect `{name}`; did you mean `{nearest}`? `--plant list` names them all"),
+                format!("{what}; `--plant list --protocol {protocol}` names all of {protocol}"),
             ))
         }
         _ => Ok(()),

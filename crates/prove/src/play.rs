@@ -67,7 +67,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         let what = format!("there is no file and no story `{word}`; did you mean `{nearest}`? The stories: {names}");
         return Err(Exit::with(Code::Usage, what));
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let text = read_text(path)?;
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     if lines.clone().next().is_none() {
         let what = format!("{}: there is nothing to play in it; `docs/scripts.md` has every line", path.display());
@@ -107,8 +107,14 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
 }
 
+/// A file that cannot be read is a wrong command line, as a script that makes no sense.
+fn read_text(path: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(path);
+    text.map_err(|error| Exit::with(Code::Usage, format!("{} cannot be read: {error}", path.display())))
+}
+
 fn read(path: &Path) -> Result<Script> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let text = read_text(path)?;
     Script::parse(&text).map_err(|error| Exit::with(Code::Usage, format!("{}: {error}", path.display())))
 }
 

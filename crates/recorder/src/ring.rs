@@ -244,7 +244,9 @@ pub enum RecordingError {
         error: io::Error,
     },
     /// The file or directory is something else.
-    #[error("{0}: this is no recording of a member; one is in DATA-DIR/recording, or what GET /v1/recording answers")]
+    #[error(
+        "{0}: this is no recording of a member; one is in DATA-DIR/recording, unless it ran with `--ring off`, or what GET /v1/recording answers"
+    )]
     NoRecording(String),
 }
 

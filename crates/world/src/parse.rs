@@ -120,6 +120,9 @@ pub fn micros(word: &str) -> Result<u64, String> {
         "s" => 1_000_000,
         "m" => 60_000_000,
         "h" => 3_600_000_000,
+        "" => {
+            return Err(format!("`{word}` has no unit of time; write {word}us, {word}ms, {word}s, {word}m or {word}h"));
+        }
         other => return Err(format!("`{other}` is no unit of time; write us, ms, s, m or h")),
     };
     let micros = number.checked_mul(unit).filter(|micros| *micros <= TIME_MAX);

@@ -75,7 +75,7 @@ fn by_search(options: &Options, plants: Plants) -> Option<Conviction> {
 
 fn by_every(bounds: &Bounds, options: &Options) -> Option<Conviction> {
     let options = Options { pre_vote: false, ..options.clone() };
-    let found = explore::<Raft>(bounds, &options, 1, |_| {});
+    let found = explore::<Raft>(bounds, &options, 1, |_| true);
     let (violation, trace) = found.violation?;
     let Bounds { terms, crashes, proposals, .. } = bounds;
     let length = format!("{} steps, {} worlds", trace.steps.len(), found.states);

@@ -17,7 +17,7 @@ where
 {
     let bounds =
         Bounds { crashes: 1, proposals: 1, timers: 2, fair_every: 499, states_max: 300_000, ..Bounds::default() };
-    explore::<P>(&bounds, options, 2, |_| {})
+    explore::<P>(&bounds, options, 2, |_| true)
 }
 
 fn is_no_dead_end<P: Protocol + Sync>()

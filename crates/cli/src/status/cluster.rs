@@ -147,7 +147,18 @@ impl Cluster {
     pub(super) fn summary(&self) -> String {
         let Some(told) = &self.told else { return "no member answers".to_owned() };
         let counted = match (told["reachable_voters"].as_u64(), told["voters"].as_u64()) {
-            (Some(reachable), Some(voters)) => format!("{reachable} of {voters} voters reachable"),
+            (Some(reachable), Some(voters)) => {
+                let is_silent = |row: &&Value| row["role"] == "unreachable" && row["votes"] == true;
+                let silent = self.members.iter().filter(is_silent).count() as u64;
+                // One that stands still is missed by the others only after a while, and by this command at once.
+                match reachable + silent > voters {
+                    true => format!(
+                        "{reachable} of {voters} voters reachable as {} sees it, and {silent} did not answer here",
+                        text(told, "name")
+                    ),
+                    false => format!("{reachable} of {voters} voters reachable"),
+                }
+            }
             _ => "one member".to_owned(),
         };
         match self.leader() {

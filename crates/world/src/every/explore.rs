@@ -213,12 +213,12 @@ impl<P: Protocol> Search<'_, P> {
     }
 }
 
-/// Explores everything within the bounds, `threads` at a time; `progress` is told now and then.
+/// Explores everything within the bounds, `threads` at a time; `goes_on` is told of its progress now and then, and says whether it goes on.
 pub fn explore<P: Protocol + Sync>(
     bounds: &Bounds,
     options: &P::Options,
     threads: usize,
-    mut progress: impl FnMut(Progress),
+    mut goes_on: impl FnMut(Progress) -> bool,
 ) -> Found
 where
     P::Options: Sync,
@@ -293,8 +293,11 @@ where
             let waiting: u64 = frontier.first().map_or(0, |row| row.bytes() as u64) * frontier.len() as u64;
             let bytes = states * VISITED_BYTES + waiting;
             found.bytes_max = found.bytes_max.max(bytes);
-            progress(Progress { depth: found.depth, states, frontier: frontier.len() as u64, bytes });
-            found.incomplete = beyond(bounds, states, frontier.len(), bytes);
+            let progress = Progress { depth: found.depth, states, frontier: frontier.len() as u64, bytes };
+            found.incomplete = match goes_on(progress) {
+                true => beyond(bounds, states, frontier.len(), bytes),
+                false => Some(format!("interrupted: {states} worlds were seen, and {} wait", frontier.len())),
+            };
             if found.incomplete.is_some() {
                 break;
             }

@@ -49,7 +49,7 @@ impl Conviction {
 
 /// Explores, and says what was found.
 pub fn explored<P: Searched>(bounds: &Bounds, options: &P::Options) -> Found {
-    let found = explore::<P>(bounds, options, 2, |_| {});
+    let found = explore::<P>(bounds, options, 2, |_| true);
     println!("{bounds:?}\n{found:?}");
     found
 }
@@ -97,7 +97,7 @@ pub fn by_seed<P: Searched>(seed: u64, nodes: u64, seconds: u64, options: &P::Op
 
 /// An exhaustive search by one thread.
 pub fn by_every<P: Searched>(bounds: &Bounds, options: &P::Options) -> Option<Conviction> {
-    let found = explore::<P>(bounds, options, 1, |_| {});
+    let found = explore::<P>(bounds, options, 1, |_| true);
     let (violation, trace) = found.violation?;
     let worlds = found.states;
     Some(Conviction::new(format!("every: {} steps, {worlds} worlds", trace.steps.len()), violation.property))
