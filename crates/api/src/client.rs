@@ -302,7 +302,7 @@ pub fn tls(trust: Trust, identity: Option<Identity>) -> Result<Connector, TlsErr
     Connector::new(ClientTls { of: "client", trust, identity, revoked: None, rules, protocols, server_name: None })
 }
 
-/// The transport to one endpoint, not connected yet: for who wants many channels.
+/// The transport to one endpoint, not connected yet: for callers that want many channels.
 ///
 /// # Errors
 /// The endpoint is none that can be spoken to.

@@ -50,7 +50,7 @@ pub(crate) enum RoleState {
 /// A BlazingMQ node as a plain value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BlazingMq {
-    /// The base. Its promise is the elector's term, durable `[OURS]`: to raise it is to vote; the vote in it is written
+    /// The base that all protocols share. Its promise is the elector's term, durable `[OURS]`: to raise it is to vote; the vote in it is written
     /// down for judges.
     pub(crate) node: Node,
     pub(crate) options: Options,

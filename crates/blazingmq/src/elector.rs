@@ -197,7 +197,7 @@ impl BlazingMq {
         }
     }
 
-    /// Rule 25. `[OURS]` All survivors see it at once, so they scout in the order of their ids, the first at once.
+    /// The link to the leader has ended (rule 25). `[OURS]` All survivors see it at once, so they scout in the order of their ids, the first at once.
     fn on_leader_link_down(&mut self, leader: NodeId, out: &mut Effects<BlazingMq>) {
         self.eager_rounds = EAGER_ROUNDS;
         self.lost_leader = Some(leader);

@@ -369,7 +369,7 @@ impl Gmt2000 {
         self.node.membership.verdict(is_heard) == Verdict::Won
     }
 
-    /// Rule 7. The best claim: the latest; among equals the present leader's successor, then the old leader (§4.8: only if its claim is not
+    /// Chooses the best claim (rule 7): the latest; among equals the present leader's successor, then the old leader (§4.8: only if its claim is not
     /// below), then the preferred, then the smallest id. `[OURS]` After an election that came to nothing, nodes that heard a majority in it
     /// come first, and those that lost less often: neither old honours nor a preference elect a node that cannot win.
     ///

@@ -112,7 +112,7 @@ impl Gmt2000 {
         }
     }
 
-    /// Rule 5. The slate keeps what was noted of this election, and the leader, if there was one, is no more.
+    /// Begins to vote (rule 5). The slate keeps what was noted of this election, and the leader, if there was one, is no more.
     pub(crate) fn become_voting(
         &mut self,
         from: Role,

@@ -184,7 +184,7 @@ impl Door {
         }
     }
 
-    /// Hears who dials, and sends it on to the loop.
+    /// Hears the name of the caller, and sends the call on to the loop.
     async fn receive(self: Arc<Self>, number: u64, stream: TcpStream, from: SocketAddr, callers: mpsc::Sender<Caller>) {
         let heard = timeout(HANDSHAKE_TIMEOUT, async {
             let mut first = [0];

@@ -177,7 +177,7 @@ impl Paxos {
         let RoleState::Polling(poll) = &self.role_state else { return };
         let (me, needed) = (self.node.me, self.promises_needed());
         let answer = |id: NodeId| poll.answers.get(&id);
-        // Who hears too few to commit anything leads nobody, however few promises are needed.
+        // A member that hears too few to commit anything leads nobody, however few promises are needed.
         let heard_needed = needed.max(self.accepts_needed());
         if self.count_voters(|id| id == me || answer(id).is_some()) < heard_needed {
             return;

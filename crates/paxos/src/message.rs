@@ -66,7 +66,7 @@ pub enum Message {
         /// The first slot asked about; all behind it are.
         from: u64,
     },
-    /// Promised. To itself: this node's own promise is durable.
+    /// The ballot is promised. To itself: this node's own promise is durable.
     PrepareAck {
         /// The ballot of the candidate that asked.
         ballot: Term,

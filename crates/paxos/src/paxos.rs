@@ -87,7 +87,7 @@ pub(crate) enum RoleState {
 /// A TRex Paxos node as a plain value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Paxos {
-    /// The base. Its promise is the highest ballot promised, by a prepare or by an accept (TI-1); its log is the journal.
+    /// The base that all protocols share. Its promise is the highest ballot promised, by a prepare or by an accept (TI-1); its log is the journal.
     pub(crate) node: Node<Journal>,
     pub(crate) options: Options,
     pub(crate) role_state: RoleState,

@@ -55,7 +55,7 @@ pub fn write_positions(disk: &dyn Disk, positions: &[Position]) -> Result<(), Wa
 /// Nobody opens this directory's log any more, for this reason.
 ///
 /// # Errors
-/// Whatever the disk refuses.
+/// The disk refuses something.
 pub fn mark_rolled_back(disk: &dyn Disk, why: &str) -> Result<(), WalError> {
     write(disk, ROLLED_BACK_TEMPORARY, ROLLED_BACK, why.as_bytes())
 }
@@ -69,7 +69,7 @@ pub(crate) fn rolled_back(disk: &dyn Disk) -> Result<Option<String>, WalError> {
 /// applied that it is a member, and one that was removed is named by no membership any more.
 ///
 /// # Errors
-/// Whatever the disk refuses.
+/// The disk refuses something.
 pub fn mark_witness(disk: &dyn Disk) -> Result<(), WalError> {
     write(disk, WITNESS_TEMPORARY, WITNESS, b"")
 }

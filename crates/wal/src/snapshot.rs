@@ -49,7 +49,7 @@ impl SnapshotStore {
     /// Opens the store and removes files that a crash left unfinished.
     ///
     /// # Errors
-    /// Whatever the disk refuses.
+    /// The disk refuses something.
     pub fn open(disk: Arc<dyn Disk>) -> Result<SnapshotStore, WalError> {
         let store = SnapshotStore { disk, fetch: Mutex::new(None) };
         for name in store.list()? {
@@ -68,7 +68,7 @@ impl SnapshotStore {
     /// Begins a snapshot that is cut here.
     ///
     /// # Errors
-    /// Whatever the disk refuses.
+    /// The disk refuses something.
     pub fn writer(&self, lsn: Lsn, membership: Arc<Membership>) -> Result<SnapshotWriter, WalError> {
         SnapshotWriter::begin(self.disk.clone(), temporary(lsn), lsn, membership)
     }
@@ -76,7 +76,7 @@ impl SnapshotStore {
     /// Removes what was written of a snapshot that was begun here and could not be finished, for want of room (ST-10).
     ///
     /// # Errors
-    /// Whatever the disk refuses.
+    /// The disk refuses something.
     pub fn discard(&self, lsn: Lsn) -> Result<(), WalError> {
         let name = temporary(lsn);
         match self.disk.remove(&name) {
@@ -88,7 +88,7 @@ impl SnapshotStore {
     /// Stores the next chunk of a snapshot that is fetched from a peer; chunks arrive in order, the one at offset 0 begins it.
     ///
     /// # Errors
-    /// Whatever the disk refuses. Chunks that do not fit are [`Stored::Corrupt`], not errors: they are a peer's doing.
+    /// The disk refuses something. Chunks that do not fit are [`Stored::Corrupt`], not errors: they are a peer's doing.
     pub fn store_chunk(&self, reference: &SnapshotReference, offset: u64, bytes: &[u8]) -> Result<Stored, WalError> {
         let stored = self.take_chunk(reference, offset, bytes);
         if !matches!(stored, Ok(Stored::More | Stored::Complete)) {
@@ -184,7 +184,7 @@ impl SnapshotStore {
     /// Removes snapshots but the `count` newest, `needed`, and those above it.
     ///
     /// # Errors
-    /// Whatever the disk refuses.
+    /// The disk refuses something.
     pub fn keep_newest(&self, count: usize, needed: &SnapshotReference) -> Result<(), WalError> {
         self.keep_newest_and(count, needed, &|_, _| false)
     }
@@ -192,7 +192,7 @@ impl SnapshotStore {
     /// As [`SnapshotStore::keep_newest`], and keeps those that are pinned, by place and digest.
     ///
     /// # Errors
-    /// Whatever the disk refuses.
+    /// The disk refuses something.
     pub fn keep_newest_and(
         &self,
         count: usize,
@@ -219,7 +219,7 @@ impl SnapshotStore {
     /// The snapshots held, newest last, by what their names say.
     ///
     /// # Errors
-    /// Whatever the disk refuses.
+    /// The disk refuses something.
     pub fn names(&self) -> Result<Vec<(Lsn, u32)>, WalError> {
         let mut held: Vec<_> = self.list()?.iter().filter_map(|name| parse_name(name)).collect();
         held.sort_by_key(|(lsn, _)| (lsn.index, lsn.term));

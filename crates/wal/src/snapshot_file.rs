@@ -315,7 +315,7 @@ impl SnapshotWriter {
     /// Appends the snapshot's next bytes.
     ///
     /// # Errors
-    /// Whatever the disk refuses.
+    /// The disk refuses something.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), WalError> {
         self.digest = crc32c::crc32c_append(self.digest, bytes);
         self.bytes += bytes.len() as u64;
@@ -340,7 +340,7 @@ impl SnapshotWriter {
     /// Completes the snapshot and makes it durable under its name.
     ///
     /// # Errors
-    /// Whatever the disk refuses.
+    /// The disk refuses something.
     pub fn finish(mut self) -> Result<SnapshotReference, WalError> {
         let mut trailer = [0; TRAILER];
         trailer[..8].copy_from_slice(&self.bytes.to_le_bytes());

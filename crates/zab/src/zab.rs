@@ -77,7 +77,7 @@ pub(crate) enum RoleState {
 /// A ZAB node as a plain value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Zab {
-    /// The base. Its promise is acceptedEpoch, the highest epoch promised by accepting a LEADERINFO; its leader is known from
+    /// The base that all protocols share. Its promise is acceptedEpoch, the highest epoch promised by accepting a LEADERINFO; its leader is known from
     /// UPTODATE on, when it serves; what it installs is what its state machine is being rebuilt from.
     pub(crate) node: Node,
     pub(crate) options: Options,

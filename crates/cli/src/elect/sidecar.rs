@@ -501,7 +501,7 @@ impl Sidecar {
             left = left.saturating_sub(begun.elapsed());
         }
         let grace_micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
-        // A warden that is gone is seen by who reads.
+        // That a warden is gone is seen where its messages are read.
         let _ = warden.say(&Say::Stop { grace_micros });
         left
     }

@@ -117,7 +117,7 @@ pub struct Transfer {
     pub because: Reason,
 }
 
-/// Leader-only state. `F` is what it knows of each follower.
+/// State that only a leader has. `F` is what it knows of each follower.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Office<F> {
     /// The peers that it sends to, and itself.

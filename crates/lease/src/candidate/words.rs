@@ -69,7 +69,7 @@ pub enum When {
     At(Until),
 }
 
-/// A timer. Of those that are due, the earlier one here fires first, whenever each was due: a host that wakes late
+/// A timer of a candidate. Of those that are due, the earlier one here fires first, whenever each was due: a host that wakes late
 /// learns first what is over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Name {
