@@ -214,7 +214,7 @@ fn read(path: &Path) -> Result<Survey> {
         return Err(anyhow!("{} cannot be used: {what}", path.display()));
     }
     let members = crate::serve::members_in(path);
-    if !members.is_empty() {
+    if !members.is_empty() && !crate::serve::is_begun(path) {
         let what = format!("it holds data directories of members ({}): give those", members.join(", "));
         return Err(anyhow!("{} cannot be used: {what}", path.display()));
     }

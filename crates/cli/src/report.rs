@@ -71,7 +71,7 @@ impl Source {
     /// In words, what there is not of it.
     fn lack(&self) -> &'static str {
         match self.lives.is_empty() {
-            true => ": it records nothing, for it was started with `--ring off`; its metrics are here",
+            true => ": it records nothing, for it was started with `--ring off`",
             false => "",
         }
     }

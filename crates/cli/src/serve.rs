@@ -391,7 +391,7 @@ pub(crate) fn members_in(directory: &Path) -> Vec<String> {
 }
 
 /// Whether a directory has the log of a member.
-fn is_begun(directory: &Path) -> bool {
+pub(crate) fn is_begun(directory: &Path) -> bool {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.into_iter().any(|name| name.starts_with("wal-") && name.ends_with(".seg"))
@@ -401,9 +401,8 @@ fn is_begun(directory: &Path) -> bool {
 fn refuse_directory_of_members(data_dir: &Path) -> Result<()> {
     let members = members_in(data_dir);
     let Some(first) = members.first().filter(|_| !is_begun(data_dir)) else { return Ok(()) };
-    let one_of = if members.len() == 1 { "a member's data directory" } else { "data directories of members" };
     bail!(
-        "--data-dir {} is no data directory, and in it are {one_of}: {}. Did you mean {}?",
+        "--data-dir {} is no data directory, and holds those of members: {}. Did you mean {}?",
         data_dir.display(),
         members.join(", "),
         data_dir.join(first).display()

@@ -138,6 +138,9 @@ fn last_micros_of(text: &str, now: Timestamp) -> Result<u64> {
     Ok(u64::try_from(time.as_microsecond()).unwrap_or(0).saturating_add(length_micros - 1))
 }
 
+/// The beginning of what a member answers that was started with `--ring off`.
+const RECORDS_NOTHING: &str = "this member records nothing";
+
 /// The recordings that could be read, each with its place and its bytes.
 #[derive(Default)]
 pub(crate) struct Opened {
@@ -238,8 +241,9 @@ pub(crate) async fn fetch(matches: &ArgMatches) -> Result<Opened> {
             Err(error) => {
                 let why = format!("{error:#}");
                 refused = refused.or_else(|| http::is_not_allowed(&error).then(|| why.clone()));
-                let answered = error.downcast_ref::<http::Refused>().filter(|answer| answer.status.as_u16() == 404);
-                if let Some(reason) = answered.and_then(|answer| answer.why.clone()) {
+                let answered = error.downcast_ref::<http::Refused>().and_then(|answer| answer.why.clone());
+                // Of a member, and not of whatever else listens there.
+                if let Some(reason) = answered.filter(|reason| reason.starts_with(RECORDS_NOTHING)) {
                     let name = names.iter().find(|(_, url)| **url == endpoint).map(|(name, _)| name.clone());
                     fetched.without.push((name.unwrap_or_default(), endpoint.clone()));
                     fetched.unread.push((endpoint, reason));

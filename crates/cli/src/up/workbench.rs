@@ -9,9 +9,11 @@ use serde::Deserialize;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 
 /// The longest order, bytes.
 const ORDER_BYTES_MAX: u64 = 4_096;
@@ -26,7 +28,13 @@ pub(super) struct Workbench {
 struct Said {
     verb: String,
     member: String,
+    /// Whether it is answered before it is done: the member that asks says nothing more afterwards.
+    #[serde(default)]
+    is_own: bool,
 }
+
+/// Time for an answer to be passed on before its member stands still or ends.
+const ANSWER_FIRST: Duration = Duration::from_millis(100);
 
 /// Something to do to a member.
 pub(super) struct Order {
@@ -50,8 +58,9 @@ impl Workbench {
         };
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600)).ok()?;
         tokio::spawn(async move {
+            let turns = Arc::new(Mutex::new(()));
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(converse(stream, news.clone()));
+                tokio::spawn(converse(stream, news.clone(), turns.clone()));
             }
         });
         Some(Workbench { socket })
@@ -65,16 +74,23 @@ impl Drop for Workbench {
     }
 }
 
-async fn converse(stream: UnixStream, news: mpsc::WeakSender<News>) {
+async fn converse(stream: UnixStream, news: mpsc::WeakSender<News>, turns: Arc<Mutex<()>>) {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     if BufReader::new(reader.take(ORDER_BYTES_MAX)).read_line(&mut line).await.is_err() {
         return;
     }
+    // One after the other: an order that was answered is done before the next one.
+    let _turn = turns.lock().await;
     let done = match serde_json::from_str::<Said>(&line) {
         Err(error) => Err(format!("this is no order: {error}")),
-        Ok(Said { verb, member }) => {
+        Ok(Said { verb, member, is_own }) => {
             let (reply, answer) = oneshot::channel();
+            if is_own {
+                // The caller may have gone.
+                let _ = writer.write_all(format!("{}\n", json!({ "done": true })).as_bytes()).await;
+                tokio::time::sleep(ANSWER_FIRST).await;
+            }
             // Nobody is left to hear it once the cluster is being stopped.
             if let Some(news) = news.upgrade() {
                 let _ = news.send(News::Ordered(Order { verb, member, reply })).await;

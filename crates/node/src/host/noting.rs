@@ -8,6 +8,7 @@ use hustings_core::protocol::{Admin, DiskHealth};
 use hustings_core::{NodeId, Protocol, Role, StateMachine, Transition};
 use hustings_recorder::{Heard, Mark, boot_micros, both_clocks_micros};
 use rustix::time::{ClockId, clock_gettime};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,36 +25,48 @@ const NEARER_MICROS: i64 = 500;
 const CLOCK_PAUSE_MICROS: u64 = 1_000_000;
 /// Time for which the nearest sight of a peer's clock counts: clocks drift apart.
 const CLOCK_WINDOW_MICROS: u64 = 60_000_000;
+/// A clock that goes as before is noted again so often: the oldest notes of a recording go.
+const CLOCK_AGAIN_MICROS: u64 = 600_000_000;
+/// Clocks are noted again beside a change of leader, unless they were so short a time before.
+const CLOCKS_BESIDE_MICROS: u64 = 10_000_000;
 
 /// How far the own boot clock is ahead of that of a peer, and of the time that a message is under way, in microseconds.
 pub(super) struct PeerClock {
     noted_micros: i64,
     noted_at_micros: u64,
-    /// The least since it was noted.
+    /// The least since the window began.
     least_micros: i64,
+    window_since_micros: u64,
 }
 
 impl PeerClock {
     /// A message says what the peer's clock showed; what is to be noted now, if anything is.
     fn sees(known: &mut Option<PeerClock>, ahead_micros: i64, now_micros: u64) -> Option<i64> {
+        let note = |least| PeerClock {
+            noted_micros: least,
+            noted_at_micros: now_micros,
+            least_micros: i64::MAX,
+            window_since_micros: now_micros,
+        };
         let Some(clock) = known else {
-            let (noted_micros, noted_at_micros) = (ahead_micros, now_micros);
-            *known = Some(PeerClock { noted_micros, noted_at_micros, least_micros: i64::MAX });
+            *known = Some(note(ahead_micros));
             return Some(ahead_micros);
         };
         clock.least_micros = clock.least_micros.min(ahead_micros);
-        let since_micros = now_micros.saturating_sub(clock.noted_at_micros);
-        let is_nearer = clock.noted_micros.saturating_sub(clock.least_micros) >= NEARER_MICROS;
-        let is_old = since_micros >= CLOCK_WINDOW_MICROS;
-        if !(is_nearer && since_micros >= CLOCK_PAUSE_MICROS || is_old) {
+        let least = clock.least_micros;
+        let since_note = now_micros.saturating_sub(clock.noted_at_micros);
+        let is_nearer = clock.noted_micros.saturating_sub(least) >= NEARER_MICROS && since_note >= CLOCK_PAUSE_MICROS;
+        let is_window_over = now_micros.saturating_sub(clock.window_since_micros) >= CLOCK_WINDOW_MICROS;
+        if !is_nearer && !is_window_over {
             return None;
         }
-        let least = clock.least_micros;
-        // An hour of the same needs no further note.
-        let is_news = is_nearer || least.saturating_sub(clock.noted_micros) >= NEARER_MICROS;
-        let noted_micros = if is_news { least } else { clock.noted_micros };
-        *clock = PeerClock { noted_micros, noted_at_micros: now_micros, least_micros: i64::MAX };
-        is_news.then_some(least)
+        let has_drifted = least.saturating_sub(clock.noted_micros) >= NEARER_MICROS;
+        if is_nearer || has_drifted || since_note >= CLOCK_AGAIN_MICROS {
+            *clock = note(least);
+            return Some(least);
+        }
+        (clock.least_micros, clock.window_since_micros) = (i64::MAX, now_micros);
+        None
     }
 }
 
@@ -61,6 +74,8 @@ impl PeerClock {
 pub(super) struct Noting {
     /// Clocks of peers, each since its link came up.
     pub(super) clocks: BTreeMap<NodeId, Option<PeerClock>>,
+    /// When all of them were noted beside a change of leader, by the boot clock.
+    clocks_noted_at_micros: Cell<u64>,
     /// The wall clock less the boot clock, in microseconds, at the last look.
     clock_offset_micros: i64,
     /// Time that this thread had waited for a processor, in microseconds, at the last look, which is half a second ago at most.
@@ -77,6 +92,7 @@ impl Noting {
     pub(super) fn new(clock_offset_micros: i64) -> Noting {
         Noting {
             clocks: BTreeMap::new(),
+            clocks_noted_at_micros: Cell::new(0),
             clock_offset_micros,
             waited_micros: 0,
             waited_in_turn_micros: 0,
@@ -130,6 +146,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     }
 
     pub(super) fn mark_transition(&self, transition: &Transition) {
+        self.mark_clocks_again();
         self.mark(|host| {
             let heard = host.wiring.counters.peers().into_iter().map(|(peer, counters)| {
                 let (reach, silence) = counters.reach.look();
@@ -160,6 +177,20 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let known = self.noting.clocks.entry(peer).or_default();
         if let Some(ahead_micros) = PeerClock::sees(known, ahead_micros, now_micros) {
             self.mark(|host| Mark::PeerClock { peer: host.name_of(peer), ahead_micros });
+        }
+    }
+
+    /// Notes all clocks that are known, beside what will be compared by them.
+    fn mark_clocks_again(&self) {
+        let now_micros = boot_micros();
+        if now_micros.saturating_sub(self.noting.clocks_noted_at_micros.get()) < CLOCKS_BESIDE_MICROS {
+            return;
+        }
+        self.noting.clocks_noted_at_micros.set(now_micros);
+        for (peer, clock) in &self.noting.clocks {
+            if let Some(PeerClock { noted_micros, .. }) = *clock {
+                self.mark(|host| Mark::PeerClock { peer: host.name_of(*peer), ahead_micros: noted_micros });
+            }
         }
     }
 
@@ -237,5 +268,27 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         if step.abs() > CLOCK_STEP_MICROS {
             self.mark(|_| Mark::WallClock { micros: step, ahead_micros: Some(offset) });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a clock is noted when it is first seen, when it is seen nearer, when it has drifted, and now and then; and not each time. Method:
+    /// sights every two seconds.
+    #[test]
+    fn a_clock_is_noted_when_there_is_news() {
+        let mut known = None;
+        let mut sees = |ahead: i64, seconds: u64| PeerClock::sees(&mut known, ahead, 1_000_000 + seconds * 1_000_000);
+        assert_eq!(sees(9_000, 0), Some(9_000));
+        assert_eq!(sees(200, 2), Some(200), "the first message had waited");
+        let same: Vec<i64> = (2..30).filter_map(|step| sees(300 + step as i64 % 3, step * 2)).collect();
+        assert_eq!(same, Vec::<i64>::new());
+        assert_eq!(sees(90_000, 60), None, "one that waited says nothing");
+        let drifted: Vec<i64> = (31..70).filter_map(|step| sees(2_000, step * 2)).collect();
+        assert_eq!(drifted, [2_000], "it has drifted, which shows once no nearer sight is left");
+        let again: Vec<i64> = (70..700).filter_map(|step| sees(2_000, step * 2)).collect();
+        assert_eq!(again.len(), 2, "every ten minutes");
     }
 }

@@ -79,7 +79,9 @@ pub(super) fn sentences(story: &Story) -> Vec<String> {
     }));
     told.extend(clocks.iter().map(|(name, ahead)| {
         let more = if *ahead > 0 { "more" } else { "less" };
-        format!("The wall clock of {name} shows {} {more} than the times told here.", lasting(ahead.unsigned_abs()))
+        // To a millisecond: no more is known.
+        let apart = (ahead.unsigned_abs() + 500) / 1_000 * 1_000;
+        format!("The wall clock of {name} shows {} {more} than the times told here.", lasting(apart))
     }));
     if !left_out.is_empty() {
         let names: Vec<String> = left_out.iter().cloned().collect();

@@ -213,6 +213,9 @@ impl<P: Protocol> Search<'_, P> {
     }
 }
 
+/// Time between two reports of progress within a depth.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
 /// Explores everything within the bounds, `threads` at a time; `goes_on` is told of its progress now and then, and says whether it goes on.
 pub fn explore<P: Protocol + Sync>(
     bounds: &Bounds,
@@ -277,6 +280,7 @@ where
             });
         }
         let mut frontier = vec![first.clone()];
+        let mut told = Instant::now();
         while !frontier.is_empty() && !search.is_over.load(Ordering::Relaxed) {
             let mut chunks = 0;
             while !frontier.is_empty() {
@@ -285,18 +289,29 @@ where
                 // The workers live as long as this scope does.
                 let _ = jobs.send(chunk);
             }
+            let progress = |depth: u64, frontier: &[WorldState]| {
+                let states = search.states.load(Ordering::Relaxed);
+                let waiting = frontier.first().map_or(0, |row| row.bytes() as u64) * frontier.len() as u64;
+                Progress { depth, states, frontier: frontier.len() as u64, bytes: states * VISITED_BYTES + waiting }
+            };
+            let mut is_wanted = true;
             for fresh in arrivals.iter().take(chunks) {
                 frontier.extend(fresh);
+                // A depth may take minutes.
+                if told.elapsed() >= TELL_EVERY && is_wanted {
+                    told = Instant::now();
+                    is_wanted = goes_on(progress(found.depth, &frontier));
+                    // The rest of its jobs come back undone.
+                    search.is_over.fetch_or(!is_wanted, Ordering::Relaxed);
+                }
             }
             found.depth += u64::from(!frontier.is_empty());
-            let states = search.states.load(Ordering::Relaxed);
-            let waiting: u64 = frontier.first().map_or(0, |row| row.bytes() as u64) * frontier.len() as u64;
-            let bytes = states * VISITED_BYTES + waiting;
+            let so_far = progress(found.depth, &frontier);
+            let (states, bytes) = (so_far.states, so_far.bytes);
             found.bytes_max = found.bytes_max.max(bytes);
-            let progress = Progress { depth: found.depth, states, frontier: frontier.len() as u64, bytes };
-            found.incomplete = match goes_on(progress) {
+            found.incomplete = match is_wanted && goes_on(so_far) {
                 true => beyond(bounds, states, frontier.len(), bytes),
-                false => Some(format!("interrupted: {states} worlds were seen, and {} wait", frontier.len())),
+                false => Some(format!("interrupted: {states} worlds were seen, and {} wait at least", frontier.len())),
             };
             if found.incomplete.is_some() {
                 break;

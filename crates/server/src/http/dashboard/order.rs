@@ -35,9 +35,6 @@ const BODY_BYTES_MAX: usize = 4_096;
 /// Time that `up` may take to obey.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Time for an answer to be sent before its member stands still or ends.
-const ANSWER_FIRST: Duration = Duration::from_millis(100);
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Transfer {
@@ -50,6 +47,9 @@ struct Transfer {
 struct Order {
     verb: String,
     member: String,
+    /// Whether `up` answers before it obeys.
+    #[serde(skip_deserializing)]
+    is_own: bool,
 }
 
 /// Whether this is a call that changes something.
@@ -112,17 +112,9 @@ async fn obey<B: Backend>(services: &Services<B>, order: Order) -> Result<Value,
     };
     let status = services.node_status();
     let who = member_of(&status.membership, &order.member)?;
-    if who == status.me && matches!(order.verb.as_str(), "kill" | "pause") {
-        // Once it is done this member says nothing more: the answer goes first.
-        let socket = socket.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(ANSWER_FIRST).await;
-            if let Err(error) = tell(&socket, &order).await {
-                tracing::warn!(socket = %socket.display(), %error, "`hustings up` did not obey");
-            }
-        });
-        return Ok(json!({ "done": true }));
-    }
+    // Once it is done this member says nothing more: `up` answers first.
+    let is_own = who == status.me && matches!(order.verb.as_str(), "kill" | "pause");
+    let order = Order { is_own, ..order };
     let told = tokio::time::timeout(PATIENCE, tell(socket, &order)).await;
     let told = told.map_err(|_| Status::unavailable("`hustings up` does not answer"))?;
     let said = told.map_err(|why| Status::unavailable(format!("`hustings up` at {}: {why}", socket.display())))?;
