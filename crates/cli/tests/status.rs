@@ -93,7 +93,8 @@ async fn is_shown_as_it_is(protocol: &str) {
     ] {
         assert!(waited.stderr.contains(&words), "{words:?} is not in {waited:?}");
     }
-    // The same election is lost many times, and told a few times.
+    // The same election is lost many times, and told a few times: once it is told who is missing.
+    wait_for_line(&cluster.nodes[last].log, "1 of 3 voters reachable").await;
     let log = std::fs::read_to_string(&cluster.nodes[last].log).expect("the log can be read");
     let without_quorum = log.rsplit("1 of 3 voters reachable").next().unwrap_or_default();
     assert!(without_quorum.matches("because").count() < 10, "{without_quorum}");
