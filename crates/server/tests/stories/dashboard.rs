@@ -199,5 +199,9 @@ async fn only_what_up_runs_can_be_broken() {
     assert!(speak(&served, &foreign).await.starts_with("HTTP/1.1 403"));
     let (status, answer) = post(&served, "/v1/workbench", order.clone()).await;
     assert!(status == 400 && answer["error"] == json!("it does not run now"), "{status} {answer}");
-    assert_eq!(serde_json::from_str::<Value>(&up.await.unwrap()).unwrap(), order);
+    // It is this member's own end: `up` answers first.
+    let passed_on = json!({ "verb": "kill", "member": name, "is_own": true });
+    assert_eq!(serde_json::from_str::<Value>(&up.await.unwrap()).unwrap(), passed_on);
+    let (status, answer) = post(&served, "/v1/workbench", passed_on).await;
+    assert_eq!(status, 400, "whether it is, nobody says from outside: {answer}");
 }
