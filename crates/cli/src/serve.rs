@@ -411,15 +411,15 @@ fn refuse_directory_of_members(data_dir: &Path) -> Result<()> {
 
 /// Warns of a directory that is not this member's alone, such as `/etc`: what is begun there stands among the files of others.
 fn warn_of_others(data_dir: &Path) {
+    // A member's own files: what is wrong with them is said where they are read.
+    if is_begun(data_dir) {
+        return;
+    }
     // A disk's own, and what an operator hides.
     let is_usual = |name: &str| name == "lost+found" || name.starts_with('.');
     let entries = std::fs::read_dir(data_dir).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.retain(|name| !is_usual(name));
-    // A member's own files: what is wrong with them is said where they are read.
-    if names.iter().any(|name| name.starts_with("wal-") && name.ends_with(".seg")) {
-        return;
-    }
     names.sort();
     if let Some(first) = names.first() {
         tracing::warn!(

@@ -228,12 +228,11 @@ pub const TRACE: [Sentence; 7] = [
 /// The tables of the page, in Markdown.
 pub fn tables() -> String {
     let mut text = String::new();
-    let trace: [&[Sentence]; 2] = [&[BOUNDS], &TRACE];
     for (title, rows) in [
         ("How the world is made", &HEADERS[..]),
         ("What is done to it", &GRAMMAR[..]),
-        ("How a trace begins", trace[0]),
-        ("The steps of a trace", trace[1]),
+        ("How a trace begins", &[BOUNDS][..]),
+        ("The steps of a trace", &TRACE[..]),
     ] {
         text.push_str(&format!("## {title}\n\n| line | for example | what it does |\n|---|---|---|\n"));
         for Sentence { form, example, does } in rows {
