@@ -57,7 +57,7 @@ impl BlazingMq {
                 return self.seek_leadership(Reason::ElectionTimeout, out);
             }
         }
-        self.ask_whether_it_votes(out);
+        self.ask_who_votes(out);
         self.wait_initially(out);
     }
 

@@ -7,10 +7,6 @@
 /// A defect that can be planted in BlazingMQ.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Defect {
-    /// Support leaves before the term is on disk (§1.9).
-    UnsyncedSupport,
-    /// An acknowledgement leaves before its records are on disk (§2.9, no fsync before ACK).
-    UnsyncedAcknowledgement,
     /// A node supports every proposal that is not below its term (E5).
     SupportsTwice,
     /// A new leader trusts its own ledger and collects no LSNs (§2.10, rule 4).
@@ -35,9 +31,7 @@ pub enum Defect {
 
 impl Defect {
     /// All defects that can be planted.
-    pub const ALL: [Defect; 12] = [
-        Defect::UnsyncedSupport,
-        Defect::UnsyncedAcknowledgement,
+    pub const ALL: [Defect; 10] = [
         Defect::SupportsTwice,
         Defect::LeadsWithoutLsns,
         Defect::KeepsOwnLedger,
@@ -53,8 +47,6 @@ impl Defect {
     /// Its name on a command line.
     pub fn name(self) -> &'static str {
         match self {
-            Defect::UnsyncedSupport => "unsynced-support",
-            Defect::UnsyncedAcknowledgement => "unsynced-acknowledgement",
             Defect::SupportsTwice => "supports-twice",
             Defect::LeadsWithoutLsns => "leads-without-lsns",
             Defect::KeepsOwnLedger => "keeps-own-ledger",

@@ -185,10 +185,6 @@ impl Acknowledging for BlazingMq {
         Message::SnapshotFailed { term: self.node.promise.term, lsn }
     }
 
-    fn acknowledges_early(&self) -> bool {
-        self.has(Defect::UnsyncedAcknowledgement)
-    }
-
     fn after_snapshot(&mut self, out: &mut Effects<BlazingMq>) {
         self.resume_pull(out);
     }

@@ -98,8 +98,7 @@ impl BlazingMq {
         }
         out.cancel_timer(Timer::Wait);
         self.hear_leader(out);
-        let rests_on = if self.has(Defect::UnsyncedSupport) { RestsOn::Nothing } else { RestsOn::Promise };
-        out.send_resting_on(rests_on, candidate, Message::Support { term });
+        out.send_resting_on(RestsOn::Promise, candidate, Message::Support { term });
     }
 
     /// The leader was heard: its silence begins anew.

@@ -41,10 +41,10 @@ impl BlazingMq {
         self.node.promise.term.max(self.term_seen).next()
     }
 
-    /// `[OURS]` This node does not vote as far as it knows, and nobody leads. Those who know that it votes say what is committed, or note
-    /// that they hold what it lacks. Nothing is scouted: their answers count for nothing else.
-    pub(crate) fn ask_whether_it_votes(&mut self, out: &mut Effects<BlazingMq>) {
-        if !self.options.scouting || !self.node.waits_for_vote() {
+    /// `[OURS]` This node does not vote as far as it knows, or must never lead, and nobody leads. Those who know more say what is committed,
+    /// or note that they hold what it lacks. Nothing is scouted: their answers count for nothing else.
+    pub(crate) fn ask_who_votes(&mut self, out: &mut Effects<BlazingMq>) {
+        if !self.options.scouting || !self.node.only_asks() {
             return;
         }
         let (term, round, commit) = (self.next_term(), self.round, self.node.committed());

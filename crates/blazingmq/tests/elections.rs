@@ -393,13 +393,13 @@ fn the_literal_rule_keeps_the_smallest_ids_from_leading() {
 }
 
 #[test]
-fn who_must_not_lead_never_scouts() {
-    // Goal: priorities. Method: n1 is `never`.
+fn who_must_not_lead_asks_and_proposes_nothing() {
+    // Goal: priorities. Method: n1 is `never`; it asks both others who votes, and the yes of both makes no candidate of it.
     let mut theatre = cast(3);
     theatre.enter_as(Cluster { priority: Priority::Never, ..Cluster::of(3, 1) }, Durable::default());
     theatre.fire(1, Timer::Wait);
     theatre.settle();
-    assert_eq!((theatre.leaders(), theatre.count(1, is_scouting)), (vec![], 0));
+    assert_eq!((theatre.leaders(), theatre.count(1, is_scouting), theatre.count(1, is_proposal)), (vec![], 2, 0));
 }
 
 #[test]

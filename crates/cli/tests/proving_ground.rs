@@ -54,6 +54,21 @@ fn the_last_seeds_are_seeds_like_others_and_the_first_one_follows() {
     }
 }
 
+/// Goal: a check says that all holds only of what it was asked to plant. Method: a defect of hosts and one of candidates, of which its worlds
+/// have none; and one that all protocols share, which it convicts.
+#[test]
+fn a_check_plants_what_its_worlds_have_and_refuses_the_rest() {
+    for (defect, of) in [("answers-early", "hosts"), ("candidate-releases-early", "candidates")] {
+        let output = words(&format!("check --plant {defect}"));
+        assert_eq!(output.status.code(), Some(2), "{defect}: {}", said(&output));
+        assert!(said(&output).contains(of) && said(&output).contains("`simulate` has them"), "{}", said(&output));
+    }
+    let bounds = "check --terms 2 --proposals 1 --crashes 1 --timers 1 --no-pre-vote --states 100000";
+    let output = words(&format!("{bounds} --plant unsynced-entries"));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("commit-on-quorum"), "{}", said(&output));
+}
+
 #[test]
 fn where_there_is_time_for_no_run_a_search_says_so_as_seeds_do() {
     for line in ["simulate --for 0s", "simulate --seeds 0", "simulate --guided --for 0s", "simulate --guided --seeds 0"]

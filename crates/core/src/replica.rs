@@ -33,7 +33,7 @@ pub mod versions;
 pub mod witness;
 
 use crate::laboratory::Defect;
-use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Protocol, Refusal, Ticket};
+use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Protocol, Refusal, RestsOn, Ticket};
 use crate::{
     Contradiction, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status,
     Timing, Transition,
@@ -308,6 +308,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 // Also the messages of the step that found two histories.
                 Effect::Send { .. } if self.is_aside() => {}
                 Effect::Send { to, message, rests_on } => {
+                    let is_early = self.defect.is_some_and(|defect| defect.sends_early(to == self.me, rests_on));
+                    let rests_on = if is_early { RestsOn::Nothing } else { rests_on };
                     if let Some(gated) = self.gate.send(to, message, rests_on) {
                         self.release(gated, out);
                     }

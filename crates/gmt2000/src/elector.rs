@@ -251,6 +251,10 @@ impl Gmt2000 {
             let vote = Message::Vote { ballot, choice: from, claim: claim.last };
             out.send_resting_on(RestsOn::Promise, from, vote);
         }
+        if claim.last > self.node.log.last() && !self.node.membership.is_voter(from) {
+            // Also if it comes after the vote: in the next ballot it is awaited.
+            self.strangers.insert(from);
+        }
         if ballot < self.ballot.number || ballot <= self.node.promise.term {
             return self.on_earlier_elect(from, ballot, out);
         }
@@ -258,9 +262,6 @@ impl Gmt2000 {
             self.turn_to_ballot(ballot);
         }
         self.ballot.slate.insert(from, claim);
-        if claim.last > self.node.log.last() && !self.node.membership.is_voter(from) {
-            self.strangers.insert(from);
-        }
         self.answer_stranger(from, out);
         if self.is_leading() {
             // Its successor asks. A leader takes part like everybody else, and without delay: it accepts no proposals now.
@@ -424,13 +425,11 @@ impl Gmt2000 {
         self.become_watching(choice, out);
         self.back_off(out);
         let vote = Message::Vote { ballot, choice, claim: claim.last };
-        let is_hasty = self.has_defect(Defect::UnsyncedVote);
         if choice != self.node.me {
-            out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::Promise }, choice, vote.clone());
+            out.send_resting_on(RestsOn::Promise, choice, vote.clone());
         }
         // To itself: before its own vote is durable no node may win, see `count_votes`.
-        let is_hasty = self.has_defect(Defect::CountsOwnVoteAtOnce);
-        out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::Promise }, self.node.me, vote);
+        out.send_resting_on(RestsOn::Promise, self.node.me, vote);
     }
 
     // --- Later ballots, and what comes with an election. ---------------------------------------------------------

@@ -7,18 +7,12 @@
 /// A defect that can be planted in GMT-2000.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Defect {
-    /// A vote leaves before its promise is on disk (EL-01, GM-6).
-    UnsyncedVote,
-    /// An acknowledgement leaves before its messages are on disk (§4.8).
-    UnsyncedAcknowledgement,
     /// A late ELECT of a ballot makes a voter of it vote again (G2, GM-4).
     VotesTwice,
     /// A voter does not look at how far a claim goes, and votes for one below its own log (G3).
     VotesBelowOwnLog,
     /// The old leader, if it is alive, is chosen whatever its claim, as the note's rule 7 has it (§4.8).
     PrefersOldLeader,
-    /// A node may win, by its own vote among others, before that is on disk.
-    CountsOwnVoteAtOnce,
     /// Votes of an earlier ballot go to the board of this one (§4.6).
     CountsStaleVotes,
     /// Whether the message before a LEAD's is the same one is not checked, only that there is one (§4.8).
@@ -39,13 +33,10 @@ pub enum Defect {
 
 impl Defect {
     /// All defects that can be planted.
-    pub const ALL: [Defect; 14] = [
-        Defect::UnsyncedVote,
-        Defect::UnsyncedAcknowledgement,
+    pub const ALL: [Defect; 11] = [
         Defect::VotesTwice,
         Defect::VotesBelowOwnLog,
         Defect::PrefersOldLeader,
-        Defect::CountsOwnVoteAtOnce,
         Defect::CountsStaleVotes,
         Defect::SkipsLogCheck,
         Defect::CommitsOldTerms,
@@ -59,12 +50,9 @@ impl Defect {
     /// Its name on a command line.
     pub fn name(self) -> &'static str {
         match self {
-            Defect::UnsyncedVote => "unsynced-vote",
-            Defect::UnsyncedAcknowledgement => "unsynced-acknowledgement",
             Defect::VotesTwice => "votes-twice",
             Defect::VotesBelowOwnLog => "votes-below-own-log",
             Defect::PrefersOldLeader => "prefers-old-leader",
-            Defect::CountsOwnVoteAtOnce => "counts-own-vote-at-once",
             Defect::CountsStaleVotes => "counts-stale-votes",
             Defect::SkipsLogCheck => "skips-log-check",
             Defect::CommitsOldTerms => "commits-old-terms",

@@ -141,10 +141,6 @@ impl Acknowledging for Gmt2000 {
     fn snapshot_failed_message(&self, lsn: Lsn) -> Message {
         Message::SnapshotFailed { term: self.node.promise.term, lsn }
     }
-
-    fn acknowledges_early(&self) -> bool {
-        self.has_defect(Defect::UnsyncedAcknowledgement)
-    }
 }
 
 impl Gmt2000 {

@@ -60,10 +60,9 @@ impl Paxos {
         }
         if let (Some(from_slot), Some(through)) = (first, last) {
             if from_slot <= through {
-                let rests_on = if self.has(Defect::UnsyncedAccept) { RestsOn::Nothing } else { RestsOn::LastRecord };
                 let committed = self.node.commit;
                 let ack = Message::AcceptAck { ballot, from: from_slot, through, committed };
-                out.send_resting_on(rests_on, from, ack);
+                out.send(from, ack);
             } else {
                 let nack =
                     Message::AcceptNack { ballot, promised: self.node.promise.term, committed: self.node.commit };

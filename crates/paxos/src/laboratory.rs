@@ -21,10 +21,6 @@ impl Options {
 /// A defect that can be planted in TRex.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Defect {
-    /// A promise leaves before it is on disk (TI-1).
-    UnsyncedPromise,
-    /// An accept is acknowledged before it is on disk (TI-2).
-    UnsyncedAccept,
     /// Accepts below the promise are taken (TA-5).
     AcceptsOldBallots,
     /// A new leader fills recovered slots with no-ops instead of what its promise quorum accepted (TR-3 b).
@@ -49,9 +45,7 @@ pub enum Defect {
 
 impl Defect {
     /// All defects that can be planted.
-    pub const ALL: [Defect; 11] = [
-        Defect::UnsyncedPromise,
-        Defect::UnsyncedAccept,
+    pub const ALL: [Defect; 9] = [
         Defect::AcceptsOldBallots,
         Defect::IgnoresAccepted,
         Defect::CommitsOldBallots,
@@ -66,8 +60,6 @@ impl Defect {
     /// Its name on a command line.
     pub fn name(self) -> &'static str {
         match self {
-            Defect::UnsyncedPromise => "unsynced-promise",
-            Defect::UnsyncedAccept => "unsynced-accept",
             Defect::AcceptsOldBallots => "accepts-old-ballots",
             Defect::IgnoresAccepted => "ignores-accepted",
             Defect::CommitsOldBallots => "commits-old-ballots",

@@ -67,8 +67,7 @@ impl Paxos {
         let (accepted, is_all) = self.node.log.slice(first, u64::MAX, self.node.limits.message_bytes_max);
         let last = accepted.last().map_or(slot, |entry| entry.lsn.index);
         let through = if is_all { u64::MAX } else { last };
-        let rests_on = if self.has(Defect::UnsyncedPromise) { RestsOn::Nothing } else { RestsOn::Promise };
-        out.send_resting_on(rests_on, from, Message::PrepareAck { ballot, from: slot, through, accepted });
+        out.send_resting_on(RestsOn::Promise, from, Message::PrepareAck { ballot, from: slot, through, accepted });
     }
 
     // --- The candidate's side. -----------------------------------------------------------------------------------

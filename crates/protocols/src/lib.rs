@@ -200,7 +200,13 @@ fn shows_under(defect: hustings_core::laboratory::Defect, name: &str) -> bool {
         Defect::StampsDifferences => name == Paxos::NAME,
         // Only where there are witnesses: `crates/world/tests/witnesses.rs`.
         Defect::WitnessGivesSnapshots => false,
-        Defect::InsistsOnPreference | Defect::RemovesLastLeader | Defect::LosesTimeWithReigns => true,
+        Defect::InsistsOnPreference
+        | Defect::RemovesLastLeader
+        | Defect::LosesTimeWithReigns
+        | Defect::UnsyncedPromises
+        | Defect::UnsyncedEntries
+        | Defect::UnsyncedRecords
+        | Defect::CountsItselfAtOnce => true,
     }
 }
 

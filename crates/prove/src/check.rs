@@ -68,10 +68,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         return Ok(());
     }
     super::check_plant(&subject)?;
-    if let Some(name) = subject.plant.as_deref().filter(|name| name.starts_with("candidate-")) {
-        let why = format!("`{name}` is a defect of candidates, and none stand in these worlds: `simulate` has them");
-        return Err(Exit::with(Code::Usage, why));
-    }
+    let defect = super::defect_in_every_world(&subject)?;
     let number = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or(0);
     let small = |name: &str| {
         u8::try_from(number(name)).map_err(|_| Exit::with(Code::Usage, format!("--{name} is at most 255")))
@@ -92,6 +89,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         fair_every: if subject.is_published || subject.plant.is_some() { 0 } else { number("fair") },
         states_max: number("states"),
         bytes_max: number("memory") << 20,
+        defect,
     };
     if !bounds.has_members_to_explore() {
         return Err(Exit::with(

@@ -40,6 +40,7 @@ pub use report::write_page;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
+use hustings_core::laboratory::Defect;
 use hustings_protocols::{self as protocols, Subject};
 use std::path::PathBuf;
 
@@ -195,6 +196,22 @@ fn check_plant(subject: &Subject) -> anyhow::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// The defect of what all protocols share that is to be planted in every member of every world, if it is one of these.
+///
+/// # Errors
+/// It is one of hosts, clients or candidates, of which there are none in these worlds.
+fn defect_in_every_world(subject: &Subject) -> anyhow::Result<Option<Defect>> {
+    let Some(name) = subject.plant.as_deref() else { return Ok(None) };
+    let of = match Defect::named(name) {
+        Some(defect) => return Ok(Some(defect)),
+        None if name.starts_with("candidate-") => "candidates",
+        None if hustings_world::Plants::NAMES.contains(&name) => "hosts, disks, clients or state machines",
+        None => return Ok(None),
+    };
+    let why = format!("`{name}` is a defect of {of}, and there are none in these worlds: `simulate` has them");
+    Err(Exit::with(Code::Usage, why))
 }
 
 /// The example of the README compiles and holds.

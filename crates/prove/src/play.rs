@@ -13,6 +13,7 @@ use hustings_core::{Protocol, Slots};
 use hustings_kv::KvStore;
 use hustings_properties::Violation;
 use hustings_protocols::{self as protocols, Subject, Visit};
+use hustings_world::every::Bounds;
 use hustings_world::panics::caught;
 use hustings_world::{Line, Plants, Script, World, every};
 use serde_json::json;
@@ -76,6 +77,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(first) = lines.next().filter(|first| first.starts_with("every")) {
         let bounds =
             every::bounds_of(first).map_err(|what| Exit::with(Code::Usage, format!("{}: {what}", path.display())))?;
+        let bounds = Bounds { defect: super::defect_in_every_world(&subject)?, ..bounds };
         let report = matches.get_one::<PathBuf>("report").cloned();
         let trace = Trace { bounds, lines: lines.collect(), subject: &subject, text: &text, report };
         return protocols::visit(&subject, trace)?;

@@ -79,15 +79,15 @@ impl Raft {
             }
         }
         if !was_led {
-            self.ask_whether_it_votes(out);
+            self.ask_who_votes(out);
         }
         self.arm_election(out);
     }
 
-    /// `[OURS]` This node does not vote as far as it knows, and nobody leads. Those who know that it votes say what is committed, or note
-    /// that they hold what it lacks. It campaigns for nothing: their answers count for nothing else.
-    fn ask_whether_it_votes(&mut self, out: &mut Effects<Raft>) {
-        if !self.options.pre_vote || !self.node.waits_for_vote() {
+    /// `[OURS]` This node does not vote as far as it knows, or must never lead, and nobody leads. Those who know more say what is committed,
+    /// or note that they hold what it lacks. It campaigns for nothing: their answers count for nothing else.
+    fn ask_who_votes(&mut self, out: &mut Effects<Raft>) {
+        if !self.options.pre_vote || !self.node.only_asks() {
             return;
         }
         for voter in self.node.other_voters() {
@@ -212,10 +212,11 @@ impl Raft {
         if self.may_campaign() && !has_yielded { self.node.priority() } else { Priority::Never }
     }
 
-    /// A member that must never lead notes that it refused a candidate which lacks entries that only it holds.
+    /// A member that must never lead notes that it refused a candidate which lacks entries that only it holds. One that must not lead
+    /// either is no candidate, and only asks.
     fn note_refusal_for_log(&mut self, from: NodeId, request: &VoteRequest) {
         let lacks_entries = request.last < self.node.log.last() && self.node.membership.is_voter(from);
-        self.node.note_that_others_lack(lacks_entries);
+        self.node.note_that_others_lack(lacks_entries && request.priority != Priority::Never);
     }
 
     pub(crate) fn on_pre_vote(&mut self, from: NodeId, request: VoteRequest, out: &mut Effects<Raft>) {
@@ -254,16 +255,15 @@ impl Raft {
             out.persist(Record::Promise(self.node.promise));
         }
         // A vote that was given before is repeated; it rests on its promise like the first time (EL-01).
-        let rests_on = if self.has(Defect::UnsyncedVote) { RestsOn::Nothing } else { RestsOn::Promise };
-        out.send_resting_on(rests_on, from, Message::VoteReply(self.reply_to(&request, Vote::Granted)));
+        out.send_resting_on(RestsOn::Promise, from, Message::VoteReply(self.reply_to(&request, Vote::Granted)));
         self.arm_election(out);
     }
 
     // --- Counting. -----------------------------------------------------------------------------------------------
 
     pub(crate) fn on_pre_vote_reply(&mut self, from: NodeId, reply: VoteReply, out: &mut Effects<Raft>) {
-        if self.node.waits_for_vote() {
-            // It asked whether it votes. A term that it carried from one voter to another would depose a healthy leader.
+        if self.node.only_asks() {
+            // It asked who votes. A term that it carried from one voter to another would depose a healthy leader.
             return self.learn_commit(reply.commit, out);
         }
         if !reply.is_granted && reply.term > self.node.promise.term {

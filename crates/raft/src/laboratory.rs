@@ -6,18 +6,12 @@
 /// A defect that can be planted in Raft.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Defect {
-    /// A vote leaves before its promise is on disk (EL-01).
-    UnsyncedVote,
-    /// An acknowledgement leaves before its entries are on disk.
-    UnsyncedAcknowledgement,
     /// A voter votes for everybody who asks in a term.
     VotesTwice,
     /// A voter does not look at the candidate's log (§5.4.1).
     VotesForStaleLogs,
     /// A vote is forgotten when its node steps down within the term (EL-02).
     ForgetsVoteOnStepDown,
-    /// A candidate's own vote counts before it is on disk.
-    CountsOwnVoteAtOnce,
     /// A candidate counts answers, not voters: one that arrives twice counts twice.
     CountsDuplicateVotes,
     /// Votes of an earlier campaign are counted in this one (EL-03, EL-04).
@@ -60,13 +54,10 @@ pub enum Defect {
 
 impl Defect {
     /// All defects that can be planted.
-    pub const ALL: [Defect; 25] = [
-        Defect::UnsyncedVote,
-        Defect::UnsyncedAcknowledgement,
+    pub const ALL: [Defect; 22] = [
         Defect::VotesTwice,
         Defect::VotesForStaleLogs,
         Defect::ForgetsVoteOnStepDown,
-        Defect::CountsOwnVoteAtOnce,
         Defect::CountsDuplicateVotes,
         Defect::CountsStaleVotes,
         Defect::CommitsOldTerms,
@@ -91,12 +82,9 @@ impl Defect {
     /// Its name on a command line.
     pub fn name(self) -> &'static str {
         match self {
-            Defect::UnsyncedVote => "unsynced-vote",
-            Defect::UnsyncedAcknowledgement => "unsynced-acknowledgement",
             Defect::VotesTwice => "votes-twice",
             Defect::VotesForStaleLogs => "votes-for-stale-logs",
             Defect::ForgetsVoteOnStepDown => "forgets-vote-on-step-down",
-            Defect::CountsOwnVoteAtOnce => "counts-own-vote-at-once",
             Defect::CountsDuplicateVotes => "counts-duplicate-votes",
             Defect::CountsStaleVotes => "counts-stale-votes",
             Defect::CommitsOldTerms => "commits-old-terms",

@@ -143,10 +143,6 @@ impl Acknowledging for Raft {
         Message::SnapshotFailed { term: self.node.promise.term, lsn }
     }
 
-    fn acknowledges_early(&self) -> bool {
-        self.has(Defect::UnsyncedAcknowledgement)
-    }
-
     fn needs_snapshot(&self, lsn: Lsn) -> bool {
         let is_committed = lsn.index <= self.node.commit && !self.has(Defect::InstallsOldSnapshots);
         !is_committed && !self.node.log.has(lsn)

@@ -128,9 +128,6 @@ impl Raft {
         for voter in self.node.other_voters() {
             out.send(voter, Message::Vote(request.clone()));
         }
-        if self.has(Defect::CountsOwnVoteAtOnce) {
-            return out.send_resting_on(RestsOn::Nothing, self.node.me, self.own_vote());
-        }
         out.send(self.node.me, self.own_vote());
     }
 

@@ -309,9 +309,9 @@ fn a_preferred_member_that_does_not_last_is_handed_leadership_less_and_less_ofte
 
 #[test]
 fn one_that_was_promoted_and_not_told_asks_whether_it_votes() {
-    play::<Raft>(include_str!("found/promoted-and-not-told-12-ms.txt"));
-    play::<Gmt2000>(include_str!("found/promoted-and-not-told-12-ms.txt"));
-    play::<BlazingMq>(include_str!("found/promoted-and-not-told-12-ms.txt"));
+    play::<Raft>(include_str!("found/promoted-and-not-told-14-ms.txt"));
+    play::<Gmt2000>(include_str!("found/promoted-and-not-told-14-ms.txt"));
+    play::<BlazingMq>(include_str!("found/promoted-and-not-told-14-ms.txt"));
     play::<Zab>(include_str!("found/promoted-and-not-told-22-ms.txt"));
     play::<Paxos>(include_str!("found/promoted-and-not-told-38-ms.txt"));
 }
@@ -319,6 +319,20 @@ fn one_that_was_promoted_and_not_told_asks_whether_it_votes() {
 #[test]
 fn a_newcomer_knows_that_it_is_a_member_before_it_votes() {
     play_all(include_str!("found/promoted-before-it-knows-itself.txt"));
+}
+
+#[test]
+fn one_whose_claim_comes_after_the_vote_is_awaited_in_the_next_ballot() {
+    play_all(include_str!("found/gmt2000-new-voter-claims-too-late.txt"));
+}
+
+#[test]
+fn one_that_must_not_lead_asks_who_votes() {
+    let text = include_str!("found/raft-removed-leader-knows-who-votes.txt");
+    play_all(text);
+    for seed in [17, 58] {
+        play::<Raft>(&text.replace("seed 550873157865277084", &format!("seed {seed}")));
+    }
 }
 
 #[test]

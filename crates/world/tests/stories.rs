@@ -7,6 +7,7 @@ mod defects;
 mod defects_blazingmq;
 mod defects_gmt2000;
 mod defects_paxos;
+mod defects_shared;
 mod defects_zab;
 mod eventually;
 mod every;

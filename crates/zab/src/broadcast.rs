@@ -101,8 +101,7 @@ impl Zab {
     /// An acknowledgement rests on the entries that it names, and on the epoch.
     pub(crate) fn acknowledge(&mut self, leader: NodeId, index: u64, out: &mut Effects<Zab>) {
         let ack = Message::Ack { connection: self.connection, epoch: self.node.promise.term, index };
-        let is_hasty = self.has_defect(Defect::UnsyncedAcknowledgement);
-        out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::Entry(index) }, leader, ack);
+        out.send_resting_on(RestsOn::Entry(index), leader, ack);
     }
 
     /// Rule 4: commits in order, and never beyond the end of this log.

@@ -54,8 +54,7 @@ impl Zab {
         let (connection, commit) = (self.connection, self.node.committed());
         let ack = Message::AckEpoch { connection, epoch, current, is_promise, last, commit, priority };
         // It rests on all: it boasts of a log as well as promises.
-        let rests_on = if self.has_defect(Defect::UnsyncedPromise) { RestsOn::Nothing } else { RestsOn::LastRecord };
-        out.send_resting_on(rests_on, from, ack);
+        out.send(from, ack);
         if self.has_defect(Defect::EpochBeforeEntries) {
             self.establish(epoch, out);
         }

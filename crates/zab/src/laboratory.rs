@@ -6,8 +6,6 @@
 /// A defect that can be planted in ZAB.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Defect {
-    /// ACKEPOCH leaves before acceptedEpoch is on disk.
-    UnsyncedPromise,
     /// A follower that accepted an epoch from one leader promises it to a second one (ZB-9).
     PromisesTwice,
     /// A leader takes the next epoch without asking anybody (§5.12: fast leader election alone elects candidates).
@@ -22,10 +20,6 @@ pub enum Defect {
     EpochBeforeEntries,
     /// NEWLEADER is acknowledged before the history is on disk (ZOOKEEPER-4646).
     UnsyncedNewLeaderAck,
-    /// A proposal is acknowledged before it is on disk.
-    UnsyncedAcknowledgement,
-    /// A leader counts its own copy of a proposal before it is on disk.
-    CountsOwnCopyAtOnce,
     /// TRUNC is not obeyed: entries that the leader never had stay (ZB-6).
     KeepsTail,
     /// Reads are answered without asking a quorum.
@@ -38,8 +32,7 @@ pub enum Defect {
 
 impl Defect {
     /// All defects that can be planted.
-    pub const ALL: [Defect; 14] = [
-        Defect::UnsyncedPromise,
+    pub const ALL: [Defect; 11] = [
         Defect::PromisesTwice,
         Defect::SkipsDiscovery,
         Defect::IgnoresFresherFollowers,
@@ -47,8 +40,6 @@ impl Defect {
         Defect::ServesBeforeNewLeaderQuorum,
         Defect::EpochBeforeEntries,
         Defect::UnsyncedNewLeaderAck,
-        Defect::UnsyncedAcknowledgement,
-        Defect::CountsOwnCopyAtOnce,
         Defect::KeepsTail,
         Defect::ReadsWithoutQuorum,
         Defect::ChangesTogether,
@@ -58,7 +49,6 @@ impl Defect {
     /// Its name on a command line.
     pub fn name(self) -> &'static str {
         match self {
-            Defect::UnsyncedPromise => "unsynced-promise",
             Defect::PromisesTwice => "promises-twice",
             Defect::SkipsDiscovery => "skips-discovery",
             Defect::IgnoresFresherFollowers => "ignores-fresher-followers",
@@ -66,8 +56,6 @@ impl Defect {
             Defect::ServesBeforeNewLeaderQuorum => "serves-before-new-leader-quorum",
             Defect::EpochBeforeEntries => "epoch-before-entries",
             Defect::UnsyncedNewLeaderAck => "unsynced-new-leader-ack",
-            Defect::UnsyncedAcknowledgement => "unsynced-acknowledgement",
-            Defect::CountsOwnCopyAtOnce => "counts-own-copy-at-once",
             Defect::KeepsTail => "keeps-tail",
             Defect::ReadsWithoutQuorum => "reads-without-quorum",
             Defect::ChangesTogether => "changes-together",

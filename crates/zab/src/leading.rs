@@ -145,9 +145,7 @@ impl InOrder for Zab {
     /// Sends new entries to everybody; and to itself, on the way through its own disk.
     fn spread(&mut self, out: &mut Effects<Zab>) {
         let (epoch, index) = (self.node.promise.term, self.node.log.last().index);
-        let is_hasty = self.has_defect(Defect::CountsOwnCopyAtOnce);
-        let rests_on = if is_hasty { RestsOn::Nothing } else { RestsOn::Entry(index) };
-        out.send_resting_on(rests_on, self.node.me, Message::Ack { connection: 0, epoch, index });
+        out.send_resting_on(RestsOn::Entry(index), self.node.me, Message::Ack { connection: 0, epoch, index });
         for learner in self.learners() {
             self.serve(learner, out);
         }

@@ -15,11 +15,6 @@ pub trait Acknowledging: InOrder {
     /// The snapshot through this place cannot be had: offer another.
     fn snapshot_failed_message(&self, lsn: Lsn) -> Self::Message;
 
-    /// Whether acknowledgements leave before what they name is on disk: a planted defect.
-    fn acknowledges_early(&self) -> bool {
-        false
-    }
-
     /// Whether a snapshot through this place brings anything.
     fn needs_snapshot(&self, lsn: Lsn) -> bool {
         !self.node().has_covered(lsn)
@@ -41,8 +36,7 @@ pub trait Acknowledging: InOrder {
 pub trait Following: Acknowledging {
     /// An acknowledgement rests on the entries that it names, and on the promise to this leader (RA-2).
     fn acknowledge(&mut self, leader: NodeId, index: u64, out: &mut Effects<Self>) {
-        let rests_on = if self.acknowledges_early() { RestsOn::Nothing } else { RestsOn::Entry(index) };
-        out.send_resting_on(rests_on, leader, self.stored_message(index));
+        out.send_resting_on(RestsOn::Entry(index), leader, self.stored_message(index));
     }
 
     /// The leader's own acknowledgement, on its way through its own disk (RC-2).

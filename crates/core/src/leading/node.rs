@@ -299,9 +299,12 @@ impl<L: History> Node<L> {
         self.has_noted_that_others_lack |= they_do && self.priority() == Priority::Never;
     }
 
-    /// Whether this node, as far as it knows, does not vote and is to vote one day: perhaps it does already, and was not told.
-    pub fn waits_for_vote(&self) -> bool {
-        self.membership.is_learner(self.me) && self.installing.is_none()
+    /// Whether this node asks the others where nobody leads, and seeks nothing: a learner or a newcomer, which perhaps votes already and was
+    /// not told; or a voter that must never lead, which perhaps holds a change of members and does not know that it is committed.
+    pub fn only_asks(&self) -> bool {
+        let is_to_vote = self.membership.is_learner(self.me) || self.me.0 >= self.membership.next_id;
+        let must_not_lead = self.membership.is_voter(self.me) && self.priority() == Priority::Never;
+        (is_to_vote || (must_not_lead && !self.is_caretaker)) && self.installing.is_none()
     }
 
     /// Whether these nodes are a quorum.

@@ -34,6 +34,7 @@ pub use explore::{Found, Progress, Trace, explore};
 pub use local::Ledger;
 pub use replay::{Replayed, bounds_of, header, replay};
 
+use hustings_core::laboratory::Defect;
 use hustings_core::quorum::may_be_witnesses;
 use hustings_core::{Cluster, Membership, NodeId};
 use std::sync::Arc;
@@ -70,6 +71,8 @@ pub struct Bounds {
     pub states_max: u64,
     /// Bytes of memory at most that visited worlds and those to be expanded may take.
     pub bytes_max: u64,
+    /// A defect of what all protocols share, planted in every member.
+    pub defect: Option<Defect>,
 }
 
 impl Default for Bounds {
@@ -89,6 +92,7 @@ impl Default for Bounds {
             fair_every: 0,
             states_max: 0,
             bytes_max: 16 << 30,
+            defect: None,
         }
     }
 }
@@ -112,6 +116,6 @@ impl Bounds {
         for witness in self.nodes - self.witnesses + 1..=self.nodes {
             membership.members.entry(NodeId(witness)).or_default().is_witness = true;
         }
-        Cluster { membership: Arc::new(membership), ..Cluster::of(self.nodes, me.0) }
+        Cluster { membership: Arc::new(membership), defect: self.defect, ..Cluster::of(self.nodes, me.0) }
     }
 }

@@ -36,7 +36,7 @@ impl Run {
         let text = std::fs::read_to_string(&self.path).ok()?;
         let property = play(&text)?;
         let name = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Some(Conviction::new(format!("kept run {name}"), property))
+        Some(Conviction { script: Some(text), ..Conviction::new(format!("kept run {name}"), property) })
     }
 
     /// Looks for the defect, and keeps the run that convicts it, if that took long and is asked for.

@@ -131,6 +131,19 @@ pub fn by_story<P: Searched>(title: &str, text: &str, options: &P::Options) -> O
     Some(Conviction::new(format!("script {title}"), property))
 }
 
+/// A story, which is also played without what is planted, and then holds; `None` where it convicts nobody.
+pub fn by_story_planted<P: Searched>(
+    title: &str,
+    text: &str,
+    options: &P::Options,
+    plants: Plants,
+) -> Option<Conviction> {
+    let innocent = played_by::<P>(text, options, Plants::default());
+    assert_eq!(innocent, None, "{title} convicts a cluster without a defect");
+    let (property, _) = played_by::<P>(text, options, plants)?;
+    Some(Conviction::new(format!("script {title}"), property))
+}
+
 /// Plants each of these defects, and prints who found what. A defect that is not sought may stay unfound.
 pub fn convict_all<P: Searched, D: Copy + Sync>(
     defects: &[D],
@@ -139,7 +152,7 @@ pub fn convict_all<P: Searched, D: Copy + Sync>(
     convict: impl Fn(D, P::Options) -> Option<Conviction> + Sync,
     not_reached: Option<&str>,
 ) {
-    let play = |defect, text: &str| played::<P>(text, &planted(defect));
+    let play = |defect: Option<D>, text: &str| played::<P>(text, &defect.map_or_else(P::Options::default, &planted));
     let missing = missed(P::NAME, defects, &name, play, |defect| {
         // Each run in vain would be searched to its end; `hustings convict` looks longer than this could.
         let is_sought = not_reached != Some(name(defect));
@@ -151,7 +164,7 @@ pub fn convict_all<P: Searched, D: Copy + Sync>(
 }
 
 /// Looks for each of these defects, prints who found what, and says what nothing found. The run that is kept of one is played
-/// first.
+/// first. A run that convicts must hold where nothing is planted (`play` without a defect): otherwise it found something else.
 ///
 /// A defect may end in an assertion of a member: that is a finding, and not worth a backtrace each. The threads that look
 /// have no names; those that judge have.
@@ -159,7 +172,7 @@ pub fn missed<D: Copy + Sync>(
     protocol: &str,
     defects: &[D],
     name: impl Fn(D) -> &'static str + Sync,
-    play: impl Fn(D, &str) -> Option<String> + Sync,
+    play: impl Fn(Option<D>, &str) -> Option<String> + Sync,
     convict: impl Fn(D) -> Option<Conviction> + Sync,
 ) -> Vec<&'static str> {
     let usual = std::panic::take_hook();
@@ -168,15 +181,19 @@ pub fn missed<D: Copy + Sync>(
             usual(panic);
         }
     }));
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let (next, found, guilty) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(defect) = defects.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let begun = Instant::now();
                     let kept = kept::Run::of(protocol, name(*defect));
-                    let again = kept.played(|text| play(*defect, text));
+                    let again = kept.played(|text| play(Some(*defect), text));
                     let conviction = again.or_else(|| kept.looked_for(|| convict(*defect)));
+                    let script = conviction.as_ref().and_then(|conviction| conviction.script.as_deref());
+                    if let Some(fell) = script.and_then(|script| play(None, script)) {
+                        guilty.lock().expect("nobody panics here").push((name(*defect), fell));
+                    }
                     let looked = (name(*defect), conviction, begun.elapsed().as_millis());
                     found.lock().expect("nobody panics here").push(looked);
                 }
@@ -190,5 +207,7 @@ pub fn missed<D: Copy + Sync>(
             conviction.as_ref().map_or(("nothing", ""), |found| (&found.scheduler, &found.property));
         println!("{name:<30} | {scheduler:<60} | {property:<22} | {spent:>5} ms");
     }
+    let guilty = guilty.into_inner().expect("all ended");
+    assert!(guilty.is_empty(), "these runs convict a cluster without a defect as well: {guilty:?}");
     found.into_iter().filter(|(_, conviction, _)| conviction.is_none()).map(|(name, ..)| name).collect()
 }
