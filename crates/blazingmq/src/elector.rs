@@ -57,7 +57,9 @@ impl BlazingMq {
                 return self.seek_leadership(Reason::ElectionTimeout, out);
             }
         }
-        self.ask_who_votes(out);
+        if !was_led {
+            self.ask_who_votes(out);
+        }
         self.wait_initially(out);
     }
 

@@ -47,7 +47,9 @@ impl BlazingMq {
         if !self.options.scouting || !self.node.only_asks() {
             return;
         }
-        let (term, round, commit) = (self.next_term(), self.round, self.node.committed());
+        // One that must never lead wants no leadership that another could lack anything for.
+        let term = if self.node.membership.is_voter(self.node.me) { Term::ZERO } else { self.next_term() };
+        let (round, commit) = (self.round, self.node.committed());
         for voter in self.node.other_voters() {
             out.send_resting_on(RestsOn::Nothing, voter, Message::Scouting { term, round, commit });
         }
@@ -80,6 +82,9 @@ impl BlazingMq {
         out: &mut Effects<BlazingMq>,
     ) {
         self.learn_commit(commit, out);
+        // Only of a question that is asked now: one that waited for the leader's end knows what its sender knew then.
+        let is_behind = term > Term::ZERO && !self.is_up_to_date_in_members(commit);
+        self.node.note_that_others_lack(self.node.leader.is_none() && is_behind && self.node.membership.is_voter(from));
         if matches!(self.role_state, RoleState::Follower) && self.node.leader.is_some() && term > self.node.promise.term
         {
             self.refused_scouts.insert(from, (term, round, commit));
@@ -97,7 +102,6 @@ impl BlazingMq {
     ) {
         let is_wanted = if self.options.seed_literal { self.node.me < from } else { term > self.node.promise.term };
         let is_behind = !self.is_up_to_date_in_members(commit);
-        self.node.note_that_others_lack(self.node.leader.is_none() && is_behind && self.node.membership.is_voter(from));
         let will_vote = self.node.leader.is_none() && is_wanted && !is_behind;
         let reply =
             Message::ScoutingReply { term: self.node.promise.term, round, will_vote, commit: self.node.committed() };

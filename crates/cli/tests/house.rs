@@ -350,7 +350,7 @@ fn a_module_stands_where_its_name_says() {
 
 #[test]
 fn a_protocol_changes_its_role_in_one_file() {
-    for protocol in ["raft", "gmt2000", "blazingmq", "zab", "paxos"] {
+    for protocol in hustings_protocols::NAMES {
         let folder = root().join("crates").join(protocol).join("src");
         let (mut moves, mut announcements) = (0, 0);
         for (path, text) in sources().into_iter().filter(|(path, _)| path.starts_with(&folder)) {
@@ -446,7 +446,7 @@ fn the_pages_at_the_root_name_modules_and_files_that_exist() {
 /// The tables of files in the pages of protocols.
 #[test]
 fn the_pages_of_the_protocols_name_files_that_exist() {
-    for protocol in ["raft", "gmt2000", "blazingmq", "zab", "paxos"] {
+    for protocol in hustings_protocols::NAMES {
         let page = std::fs::read_to_string(root().join(format!("docs/protocols/{protocol}.md"))).expect("the page");
         let rows = page.lines().filter(|line| line.starts_with('|'));
         let names = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).filter(|name| name.ends_with(".rs"));

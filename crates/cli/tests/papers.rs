@@ -431,7 +431,10 @@ impl Holders {
         let is_of_a_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let function = |text: &str| text.split(|letter| !is_of_a_name(letter)).next().unwrap_or_default().to_owned();
         let sources = files(&["crates"], &[".rs"]);
-        let functions = sources.values().flat_map(|text| text.split("fn ").skip(1).map(function)).collect();
+        let named_after =
+            |word: &'static str| sources.values().flat_map(move |text| text.split(word).skip(1).map(function));
+        // A test that runs under every protocol is named where it is asked for.
+        let functions = named_after("fn ").chain(named_after("under_each_protocol! { ")).collect();
         let folders = ["crates", "docs", "fuzz", "scenarios", "xtask"];
         let files = files(&folders, &[".rs", ".txt", ".md", ".sh"]).into_keys().collect();
         let planted = &pages()[Path::new("docs/planted-defects.md")];

@@ -58,7 +58,12 @@ fn the_last_seeds_are_seeds_like_others_and_the_first_one_follows() {
 /// have none; and one that all protocols share, which it convicts.
 #[test]
 fn a_check_plants_what_its_worlds_have_and_refuses_the_rest() {
-    for (defect, of) in [("answers-early", "hosts"), ("candidate-releases-early", "candidates")] {
+    let refused = [
+        ("answers-early", "hosts"),
+        ("candidate-releases-early", "candidates"),
+        ("commits-once", "changes of members"),
+    ];
+    for (defect, of) in refused {
         let output = words(&format!("check --plant {defect}"));
         assert_eq!(output.status.code(), Some(2), "{defect}: {}", said(&output));
         assert!(said(&output).contains(of) && said(&output).contains("`simulate` has them"), "{}", said(&output));

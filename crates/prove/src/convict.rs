@@ -128,6 +128,30 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// Plays a run again with nothing planted: the property that falls all the same.
+struct Soundly<'a> {
+    plan: &'a Plan,
+}
+
+impl Visit for Soundly<'_> {
+    type Out = Option<&'static str>;
+
+    fn visit<P: Protocol>(self, options: P::Options) -> Option<&'static str> {
+        let report = run_seed::<P, KvStore>(self.plan, &options, Plants::default(), 0);
+        report.violation.map(|(_, violation)| violation.property)
+    }
+}
+
+/// What falls in this run although nothing is planted: then it convicts no defect, and is a finding of its own.
+fn falls_soundly(planted: &Subject, plan: &Plan) -> Option<&'static str> {
+    // A published form falls by itself.
+    if planted.is_published {
+        return None;
+    }
+    let sound = Subject { plant: None, ..planted.clone() };
+    protocols::visit(&sound, Soundly { plan }).ok().flatten()
+}
+
 fn look(budget: Duration, mut one: impl FnMut(u64) -> Option<&'static str>) -> Looked {
     let begun = processor_time();
     let mut runs = 0;
@@ -147,14 +171,33 @@ impl Look<'_> {
         let mut search = Search::new(self.round, self.nodes, GUIDED_SAFETY);
         let first = self.round * ROUND_SEEDS + 1;
         look(self.budget, |run| {
-            let report = match self.way {
-                Way::Guided => search.step::<P, KvStore>(options, plants).1,
+            let (plan, report) = match self.way {
+                Way::Guided => search.step::<P, KvStore>(options, plants),
                 Way::Plain => {
-                    run_seed::<P, KvStore>(&Plan::draw(first + run, self.nodes, PLAIN_SAFETY), options, plants, 0)
+                    let plan = Plan::draw(first + run, self.nodes, PLAIN_SAFETY);
+                    let report = run_seed::<P, KvStore>(&plan, options, plants, 0);
+                    (plan, report)
                 }
             };
-            report.violation.map(|(_, violation)| violation.property)
+            let property = report.violation.map(|(_, violation)| violation.property)?;
+            let Some(sound) = falls_soundly(self.subject, &plan) else { return Some(property) };
+            self.tell_of_sound_members(run, first, sound);
+            None
         })
+    }
+}
+
+impl Look<'_> {
+    /// A run that convicts where nothing is planted is worth more than the conviction that it was taken for.
+    fn tell_of_sound_members(&self, run: u64, first: u64, property: &str) {
+        let (flags, nodes) = (self.subject.flags(), self.nodes);
+        let again = match self.way {
+            Way::Guided => format!("--guided --seed {} --seeds {}", self.round, run + 1),
+            Way::Plain => format!("--seed {} --minutes 1", first + run),
+        };
+        eprintln!(
+            "hustings: `{property}` falls in this run with nothing planted, too: `hustings simulate {flags} --nodes {nodes} {again} --script FILE`, then play FILE without the defect"
+        );
     }
 }
 

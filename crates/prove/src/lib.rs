@@ -201,11 +201,18 @@ fn check_plant(subject: &Subject) -> anyhow::Result<()> {
 /// The defect of what all protocols share that is to be planted in every member of every world, if it is one of these.
 ///
 /// # Errors
-/// It is one of hosts, clients or candidates, of which there are none in these worlds.
+/// It is one of hosts, clients or candidates, or of changes of members, preferences, snapshots or leases: none are in these worlds.
 fn defect_in_every_world(subject: &Subject) -> anyhow::Result<Option<Defect>> {
     let Some(name) = subject.plant.as_deref() else { return Ok(None) };
     let of = match Defect::named(name) {
-        Some(defect) => return Ok(Some(defect)),
+        Some(
+            defect @ (Defect::UnsyncedPromises
+            | Defect::UnsyncedEntries
+            | Defect::UnsyncedRecords
+            | Defect::CountsItselfAtOnce
+            | Defect::TakesNoCare),
+        ) => return Ok(Some(defect)),
+        Some(_) => "changes of members, preferences, snapshots or leases",
         None if name.starts_with("candidate-") => "candidates",
         None if hustings_world::Plants::NAMES.contains(&name) => "hosts, disks, clients or state machines",
         None => return Ok(None),

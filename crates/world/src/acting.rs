@@ -7,7 +7,9 @@ use crate::network::{Delivery, Flight};
 use crate::world::{EventKind, World};
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::{Action, Event, ReplicaMessage, SnapshotContents};
-use hustings_core::{EntryKind, Lsn, Membership, NodeId, Origin, Protocol, Record, SnapshotReference, Wire};
+use hustings_core::{
+    EntryKind, Lsn, Membership, NodeId, Origin, Protocol, Record, Role, SnapshotReference, Transition, Wire,
+};
 use hustings_properties::{LeaseClock, Violation};
 use hustings_wal::{Stored, WalError};
 
@@ -48,6 +50,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 {
                     self.lease_clock.on_written(entry.lsn.index, digested::digest_of(&entry.payload), self.now);
                 }
+                let record = self.machines[at].written(record);
                 let verdict = self.judge.on_record(id, number, &record);
                 self.judged(verdict);
                 let again = self.machines[at].written_again(&record);
@@ -68,7 +71,9 @@ impl<P: Protocol, S: Service> World<P, S> {
                     _ => after,
                 };
                 let deadline = now + machine.draw(&after);
-                if let Some(when) = machine.arm(timer, deadline) {
+                if machine.is_timer_lost() {
+                    machine.disarm(timer);
+                } else if let Some(when) = machine.arm(timer, deadline) {
                     let life = machine.lives;
                     self.at(when, EventKind::Timer(at, life, timer));
                 }
@@ -92,7 +97,10 @@ impl<P: Protocol, S: Service> World<P, S> {
             Action::AdminEnded { outcome, .. } => {
                 self.journal.note(self.now, Line::Host(id, format!("answers its operator: {outcome:?}")));
             }
-            Action::Announce(transition) => {
+            Action::Announce(mut transition) => {
+                if self.machines[at].plants.announces_old_term {
+                    self.announce_old_term(&mut transition);
+                }
                 let verdict = self.judge.on_transition(&transition);
                 self.judged(verdict);
                 self.counts.on_transition(&transition);
@@ -106,6 +114,15 @@ impl<P: Protocol, S: Service> World<P, S> {
             Action::StoreChunk { reference, offset, bytes } => self.work(at, Job::Store { reference, offset, bytes }),
             Action::ReadChunk { to, lsn, digest, offset } => self.work(at, Job::Read { to, lsn, digest, offset }),
             Action::LoadSnapshot(reference) => self.work(at, Job::Load(reference)),
+        }
+    }
+
+    /// A planted defect: who comes to lead names the term of somebody who led before it.
+    fn announce_old_term(&self, transition: &mut Transition) {
+        let Transition { node, from, to, term, .. } = transition;
+        let before = self.judge.leaders().range(..*term).rev().find(|(_, leader)| *leader != node);
+        if let Some((before, _)) = before.filter(|_| from != to && matches!(to, Role::Leader | Role::Synchronizing)) {
+            *term = *before;
         }
     }
 
@@ -317,7 +334,8 @@ impl<P: Protocol, S: Service> World<P, S> {
             return self.at(now + 10_000, EventKind::Synced(at, life));
         }
         self.judge.on_durable(id, last);
-        self.step(at, Event::Durable(last));
+        let unwritten = u64::from(self.machines[at].plants.counts_unwritten);
+        self.step(at, Event::Durable(last + unwritten));
     }
 
     pub(crate) fn on_disk_error(&mut self, at: usize, error: &WalError) {

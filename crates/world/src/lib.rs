@@ -29,6 +29,7 @@ pub mod dice;
 pub mod digested;
 mod drawing;
 pub mod journal;
+mod judged;
 pub mod network;
 pub mod settings;
 
@@ -65,6 +66,7 @@ pub use coverage::Coverage;
 pub use digested::{Digested, Service, StoreDefect};
 pub use hustings_core::panics;
 pub use journal::{Arrow, Counts, Journal, Line};
+pub use judged::JUDGED;
 pub use machine::{Life, Plants};
 pub use network::Quality;
 pub use recording::Recording;

@@ -24,6 +24,8 @@ use std::time::Duration;
 const SEGMENT_BYTES: u64 = 64 << 10;
 /// Every so many looks a planted defect has a member tell an old status.
 const OLD_STATUS_EVERY: u64 = 40;
+/// One entry in so many is written otherwise, one timer in so many is lost, where such a defect is planted.
+const AMISS_EVERY: u64 = 40;
 
 /// A timer that is armed.
 pub(crate) struct Armed<T> {
@@ -73,12 +75,22 @@ pub struct Plants {
     pub writes_entries_again: bool,
     /// Each promise that is written is followed by the one before it.
     pub writes_promises_again: bool,
+    /// Every 40th entry that a member writes is another on its disk than in its memory, as by a bit that flips before the checksum is made.
+    pub writes_other_entries: bool,
+    /// The host says that one record more is durable than was written.
+    pub counts_unwritten: bool,
+    /// Every 40th timer that a member sets never goes off.
+    pub loses_timers: bool,
+    /// Who comes to lead announces the term of the leader before it, as from a status that was read too soon.
+    pub announces_old_term: bool,
     /// Every 40th time a member tells the status that it had 40 looks ago, as from a cache that nobody renews.
     pub tells_old_status: bool,
     /// A candidate's application is not told when a tenure ends.
     pub hides_ends: bool,
     /// A candidate's timers never go off.
     pub forgets_timers: bool,
+    /// The application of a candidate that leads writes without asking whether its entry stands.
+    pub writes_unfenced: bool,
     /// A defect of the state machine.
     pub store: Option<StoreDefect>,
     /// A defect of what all protocols share.
@@ -132,6 +144,9 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     again: Option<Record>,
     /// How often the member was looked at, and the status that a planted defect tells again.
     looks: (u64, Option<Status>),
+    /// Number of entries written, and of timers set, where a planted defect counts them.
+    entries_written: u64,
+    timers_set: u64,
     /// The last record of the batch that is being synced.
     pub(crate) syncing: Option<RecordNumber>,
     /// Moment at which the sync that runs is done.
@@ -189,6 +204,8 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             unsynced: Vec::new(),
             again: None,
             looks: (0, None),
+            entries_written: 0,
+            timers_set: 0,
             syncing: None,
             sync_due: 0,
             pace,
@@ -286,6 +303,26 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             _ => false,
         };
         if is_repeated { self.again.replace(record.clone()) } else { None }
+    }
+
+    /// The record as it comes to the disk; a planted defect may make another entry of it.
+    pub(crate) fn written(&mut self, record: Record) -> Record {
+        let Record::Put(mut entry) = record else { return record };
+        self.entries_written += 1;
+        if self.plants.writes_other_entries && self.entries_written.is_multiple_of(AMISS_EVERY) {
+            let mut payload = entry.payload.to_vec();
+            if let Some(last) = payload.last_mut() {
+                *last ^= 1;
+            }
+            entry.payload = payload.into();
+        }
+        Record::Put(entry)
+    }
+
+    /// Whether a planted defect loses the timer that is set now.
+    pub(crate) fn is_timer_lost(&mut self) -> bool {
+        self.timers_set += 1;
+        self.plants.loses_timers && self.timers_set.is_multiple_of(AMISS_EVERY)
     }
 
     /// The member's status as it tells it; a planted defect may have it tell an earlier one.

@@ -11,7 +11,7 @@ use hustings_kv::{Request, Txn};
 
 impl Plants {
     /// The names of all defects of hosts, disks, clients and state machines.
-    pub const NAMES: [&'static str; 19] = [
+    pub const NAMES: [&'static str; 24] = [
         "answers-early",
         "forgets-vote",
         "forgets-promise",
@@ -26,9 +26,14 @@ impl Plants {
         "doubles-time",
         "writes-entries-again",
         "writes-promises-again",
+        "writes-other-entries",
+        "counts-unwritten",
+        "loses-timers",
+        "announces-old-term",
         "tells-old-status",
         "hides-ends",
         "forgets-timers",
+        "writes-unfenced",
         "moody-apply",
         "stale-snapshots",
     ];
@@ -51,9 +56,14 @@ impl Plants {
             "doubles-time" => Plants { doubles_time: true, ..none },
             "writes-entries-again" => Plants { writes_entries_again: true, ..none },
             "writes-promises-again" => Plants { writes_promises_again: true, ..none },
+            "writes-other-entries" => Plants { writes_other_entries: true, ..none },
+            "counts-unwritten" => Plants { counts_unwritten: true, ..none },
+            "loses-timers" => Plants { loses_timers: true, ..none },
+            "announces-old-term" => Plants { announces_old_term: true, ..none },
             "tells-old-status" => Plants { tells_old_status: true, ..none },
             "hides-ends" => Plants { hides_ends: true, ..none },
             "forgets-timers" => Plants { forgets_timers: true, ..none },
+            "writes-unfenced" => Plants { writes_unfenced: true, ..none },
             "moody-apply" => Plants { store: Some(StoreDefect::MoodyApply), ..none },
             "stale-snapshots" => Plants { store: Some(StoreDefect::StaleSnapshots), ..none },
             _ if let Some(defect) = name.strip_prefix("candidate-") => {

@@ -2,17 +2,13 @@
 //! and the judge convicts candidates that do not. Method: seeds, under each protocol; then defects planted in the candidates,
 //! those that show where pauses of seconds meet elections of seconds. All fourteen fall in `hustings-lease`'s own world.
 
-use hustings_blazingmq::BlazingMq;
 use hustings_core::{Limits, Protocol};
-use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
 use hustings_lease::Defect;
-use hustings_paxos::Paxos;
 use hustings_properties::Violation;
 use hustings_raft::Raft;
 use hustings_world::Plants;
 use hustings_world::seed::{Plan, Report, run};
-use hustings_zab::Zab;
 
 const SAFETY: u64 = 40_000_000;
 
@@ -29,8 +25,8 @@ fn seeds() -> u64 {
     std::env::var("CANDIDATE_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
 }
 
-fn hold<P: Protocol>(name: &str) {
-    let mut tenures = 0;
+fn hold<P: Protocol>() {
+    let (name, mut tenures) = (P::NAME, 0);
     for seed in 1..=seeds() {
         let report = played::<P>(seed, Plants::default());
         assert_eq!(report.violation, None, "{name}, seed {seed}");
@@ -40,30 +36,7 @@ fn hold<P: Protocol>(name: &str) {
     assert!(tenures > seeds(), "somebody leads, and another one after it");
 }
 
-#[test]
-fn candidates_at_raft_keep_their_promises() {
-    hold::<Raft>("raft");
-}
-
-#[test]
-fn candidates_at_gmt2000_keep_their_promises() {
-    hold::<Gmt2000>("gmt2000");
-}
-
-#[test]
-fn candidates_at_blazingmq_keep_their_promises() {
-    hold::<BlazingMq>("blazingmq");
-}
-
-#[test]
-fn candidates_at_zab_keep_their_promises() {
-    hold::<Zab>("zab");
-}
-
-#[test]
-fn candidates_at_paxos_keep_their_promises() {
-    hold::<Paxos>("paxos");
-}
+under_each_protocol! { candidates_keep_their_promises: hold; }
 
 #[test]
 fn candidates_with_defects_are_convicted() {

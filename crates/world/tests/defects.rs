@@ -120,7 +120,7 @@ fn every_planted_defect_is_convicted() {
     names.extend(Plants::NAMES);
     let only = std::env::var("HUSTINGS_DEFECT").ok();
     names.retain(|name| only.as_deref().is_none_or(|only| only == *name));
-    let play = |name: Option<&str>, text: &str| {
+    let play = |_, name: Option<&str>, text: &str| {
         let (options, plants) = name.map_or_else(Default::default, planted);
         played_by::<Raft>(text, &options, plants).map(|(property, _)| property)
     };

@@ -32,6 +32,6 @@ fn convict(defect: Defect, options: Options) -> Option<Conviction> {
 
 #[test]
 fn every_planted_defect_of_gmt2000_is_convicted() {
-    let planted = |defect| Options { defect: Some(defect), ..Options::default() };
-    convict_all::<Gmt2000, _>(&Defect::ALL, Defect::name, planted, convict, None);
+    let options = |_, defect| Options { defect, ..Options::default() };
+    convict_all::<Gmt2000, _>(&Defect::ALL, Defect::name, options, convict, None);
 }

@@ -29,8 +29,8 @@ fn convict(defect: Defect, options: Options) -> Option<Conviction> {
 
 #[test]
 fn every_planted_defect_of_paxos_is_convicted() {
-    let planted = |defect| Options { defect: Some(defect), ..Options::default() };
-    convict_all::<Paxos, _>(&Defect::ALL, Defect::name, planted, convict, None);
+    let options = |_, defect| Options { defect, ..Options::default() };
+    convict_all::<Paxos, _>(&Defect::ALL, Defect::name, options, convict, None);
 }
 
 /// TH-1 and TH-2 under seeds.

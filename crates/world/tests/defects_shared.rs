@@ -54,9 +54,9 @@ fn convict_all_but<P: Searched>(without: &[Defect], options: impl Fn(Defect) -> 
     let is_here = |defect: &Defect| !without.contains(defect) && *defect != Defect::WitnessGivesSnapshots;
     let defects: Vec<Defect> = Defect::ALL.into_iter().filter(is_here).collect();
     let planted = |defect| Plants { defect: Some(defect), ..Plants::default() };
-    let play = |defect: Option<Defect>, text: &str| {
-        let (options, plants) = defect.map_or_else(Default::default, |defect| (options(defect), planted(defect)));
-        played_by::<P>(text, &options, plants).map(|(property, _)| property)
+    let play = |of: Defect, defect: Option<Defect>, text: &str| {
+        let plants = defect.map_or_else(Plants::default, planted);
+        played_by::<P>(text, &options(of), plants).map(|(property, _)| property)
     };
     let missing = missed(P::NAME, &defects, Defect::name, play, |defect| {
         let (options, plants) = (options(defect), planted(defect));

@@ -40,8 +40,8 @@ fn by_seeds(options: &Options) -> Option<Conviction> {
 
 #[test]
 fn every_planted_defect_of_zab_is_convicted() {
-    let planted = |defect| Options { defect: Some(defect), ..Options::default() };
-    convict_all::<Zab, _>(&Defect::ALL, Defect::name, planted, convict, Some(NOT_REACHED.name()));
+    let options = |_, defect| Options { defect, ..Options::default() };
+    convict_all::<Zab, _>(&Defect::ALL, Defect::name, options, convict, Some(NOT_REACHED.name()));
 }
 
 /// ZOOKEEPER-4643, by the shortest trace that the exhaustive search found; it takes too long to find it again here.

@@ -3,11 +3,7 @@
 
 use hustings_blazingmq::{BlazingMq, Options, Quorums};
 use hustings_core::Protocol;
-use hustings_gmt2000::Gmt2000;
-use hustings_paxos::Paxos;
-use hustings_raft::Raft;
 use hustings_world::every::{Bounds, Found, explore};
-use hustings_zab::Zab;
 
 fn explored<P: Protocol + Sync>(options: &P::Options) -> Found
 where
@@ -31,30 +27,7 @@ where
     assert!(found.eventually > 100, "{} worlds were asked", found.eventually);
 }
 
-#[test]
-fn raft_serves_in_the_end() {
-    is_no_dead_end::<Raft>();
-}
-
-#[test]
-fn gmt_2000_serves_in_the_end() {
-    is_no_dead_end::<Gmt2000>();
-}
-
-#[test]
-fn blazingmq_serves_in_the_end() {
-    is_no_dead_end::<BlazingMq>();
-}
-
-#[test]
-fn zab_serves_in_the_end() {
-    is_no_dead_end::<Zab>();
-}
-
-#[test]
-fn paxos_serves_in_the_end() {
-    is_no_dead_end::<Paxos>();
-}
+under_each_protocol! { it_serves_in_the_end: is_no_dead_end; }
 
 #[test]
 fn a_cluster_that_can_never_elect_is_convicted() {

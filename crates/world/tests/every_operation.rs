@@ -3,14 +3,9 @@
 //! again for every member and every operation, with the power gone at that operation; afterwards all come back, hold the same,
 //! and every step of all of it was judged.
 
-use hustings_blazingmq::BlazingMq;
 use hustings_core::{NodeId, Protocol};
-use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
-use hustings_paxos::Paxos;
-use hustings_raft::Raft;
 use hustings_world::{Command, DiskFault, Line, Script, Target, World};
-use hustings_zab::Zab;
 
 const HEAD: &str =
     "cluster 3 seed 5 snapshots 12 trailing 2\nload clients 0 watchers 1 rivals 0\nsettle 6s\nput before x\nwait 1s\n";
@@ -65,27 +60,4 @@ fn every_operation<P: Protocol>() {
     }
 }
 
-#[test]
-fn raft_bears_a_crash_at_every_operation() {
-    every_operation::<Raft>();
-}
-
-#[test]
-fn gmt2000_bears_a_crash_at_every_operation() {
-    every_operation::<Gmt2000>();
-}
-
-#[test]
-fn blazingmq_bears_a_crash_at_every_operation() {
-    every_operation::<BlazingMq>();
-}
-
-#[test]
-fn zab_bears_a_crash_at_every_operation() {
-    every_operation::<Zab>();
-}
-
-#[test]
-fn paxos_bears_a_crash_at_every_operation() {
-    every_operation::<Paxos>();
-}
+under_each_protocol! { it_bears_a_crash_at_every_operation: every_operation; }

@@ -24,11 +24,7 @@ fn play_with<P: Protocol>(text: &str, options: P::Options) {
 }
 
 fn play_all(text: &str) {
-    play::<Raft>(text);
-    play::<Gmt2000>(text);
-    play::<BlazingMq>(text);
-    play::<Zab>(text);
-    play::<Paxos>(text);
+    with_each_protocol!(play(text));
 }
 
 #[test]

@@ -1,13 +1,9 @@
 //! Goal: ST-10: a disk without room for a snapshot ends nobody; the next one is cut when there is room again.
 
-use hustings_blazingmq::BlazingMq;
 use hustings_core::{NodeId, Protocol};
-use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
-use hustings_paxos::Paxos;
 use hustings_raft::{Options, Raft};
 use hustings_world::{Script, World};
-use hustings_zab::Zab;
 
 #[test]
 fn a_snapshot_that_finds_no_room_ends_nobody() {
@@ -62,11 +58,4 @@ fn a_fetch_ends_when_there_is_room<P: Protocol>() {
     assert!(world.replica(NodeId(3)).is_some(), "{}: it lives on: {:#?}", P::NAME, world.journal.lines);
 }
 
-#[test]
-fn a_fetch_that_finds_no_room_ends_once_there_is_some() {
-    a_fetch_ends_when_there_is_room::<Raft>();
-    a_fetch_ends_when_there_is_room::<Gmt2000>();
-    a_fetch_ends_when_there_is_room::<BlazingMq>();
-    a_fetch_ends_when_there_is_room::<Zab>();
-    a_fetch_ends_when_there_is_room::<Paxos>();
-}
+under_each_protocol! { a_fetch_that_finds_no_room_ends_once_there_is_some: a_fetch_ends_when_there_is_room; }

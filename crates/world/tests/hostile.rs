@@ -3,16 +3,11 @@
 //! be decoded is told to a copy of the receiver, which then runs on for a while: its timers fire, it is asked to write and to read, and the
 //! honest message comes after all. `HUSTINGS_LIES` makes it longer.
 
-use hustings_blazingmq::BlazingMq;
 use hustings_core::protocol::LinkState;
 use hustings_core::{
     Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Lsn, NodeId, Origin, Proposal, Protocol, Role,
     SnapshotReference, Stamp, Ticket, Wire,
 };
-use hustings_gmt2000::Gmt2000;
-use hustings_paxos::Paxos;
-use hustings_raft::Raft;
-use hustings_zab::Zab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -273,27 +268,4 @@ fn nobody_is_ended<P: Protocol>() {
     assert!(ended.is_empty(), "{}: {} of {tried} ended a node: {told:#?}", P::NAME, ended.len());
 }
 
-#[test]
-fn no_number_of_a_peer_ends_a_raft_node() {
-    nobody_is_ended::<Raft>();
-}
-
-#[test]
-fn no_number_of_a_peer_ends_a_gmt2000_node() {
-    nobody_is_ended::<Gmt2000>();
-}
-
-#[test]
-fn no_number_of_a_peer_ends_a_blazingmq_node() {
-    nobody_is_ended::<BlazingMq>();
-}
-
-#[test]
-fn no_number_of_a_peer_ends_a_zab_node() {
-    nobody_is_ended::<Zab>();
-}
-
-#[test]
-fn no_number_of_a_peer_ends_a_paxos_node() {
-    nobody_is_ended::<Paxos>();
-}
+under_each_protocol! { no_number_of_a_peer_ends_a_node: nobody_is_ended; }

@@ -5,18 +5,13 @@
 
 use super::hostile::{Dice, VOTERS, damaged};
 use bytes::{Bytes, BytesMut};
-use hustings_blazingmq::BlazingMq;
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::{
     Action, ApplyVersion, Birth, Event, Policy, Replica, ReplicaMessage, ReplicaState, ReplicaTimer, Request,
     RequestId, SnapshotContents,
 };
 use hustings_core::{Cluster, Durable, EntryKind, Limits, Lsn, NodeId, Protocol, Role, SnapshotReference, Wire};
-use hustings_gmt2000::Gmt2000;
 use hustings_kv::{Command, KvStore, Put};
-use hustings_paxos::Paxos;
-use hustings_raft::Raft;
-use hustings_zab::Zab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -300,27 +295,4 @@ fn nobody_is_ended<P: Protocol>() {
     assert!(tried.ended.is_empty(), "{}: {} things ended a member: {told:#?}", P::NAME, tried.ended.len());
 }
 
-#[test]
-fn no_word_between_replicas_ends_a_member_under_raft() {
-    nobody_is_ended::<Raft>();
-}
-
-#[test]
-fn no_word_between_replicas_ends_a_member_under_gmt2000() {
-    nobody_is_ended::<Gmt2000>();
-}
-
-#[test]
-fn no_word_between_replicas_ends_a_member_under_blazingmq() {
-    nobody_is_ended::<BlazingMq>();
-}
-
-#[test]
-fn no_word_between_replicas_ends_a_member_under_zab() {
-    nobody_is_ended::<Zab>();
-}
-
-#[test]
-fn no_word_between_replicas_ends_a_member_under_paxos() {
-    nobody_is_ended::<Paxos>();
-}
+under_each_protocol! { no_word_between_replicas_ends_a_member: nobody_is_ended; }

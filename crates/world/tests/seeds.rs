@@ -134,11 +134,7 @@ fn members_that_apply_one_command_in_a_turn_survive_what_seeds_draw() {
         }
         assert!(completed > 1_000, "{}: {completed} requests were answered", P::NAME);
     }
-    storm::<Raft>();
-    storm::<Gmt2000>();
-    storm::<BlazingMq>();
-    storm::<Zab>();
-    storm::<Paxos>();
+    with_each_protocol!(storm());
 }
 
 /// Each of so many seeds twice: the same run, and another one than that of nearly every other seed.
@@ -187,9 +183,5 @@ fn the_script_of_a_seed_is_the_same_run() {
             assert_eq!((world.now(), world.counts.steps), (report.simulated, report.counts.steps), "{name} {seed}");
         }
     }
-    is_the_same::<Raft>();
-    is_the_same::<Gmt2000>();
-    is_the_same::<BlazingMq>();
-    is_the_same::<Zab>();
-    is_the_same::<Paxos>();
+    with_each_protocol!(is_the_same());
 }

@@ -1,5 +1,9 @@
 //! The stories of the proving ground. One program for all of them: each that links five protocols takes most of a minute to build.
 
+#[macro_use]
+mod suite;
+
+mod by_property;
 mod candidates;
 mod connectivity;
 mod constrained_election;
@@ -27,6 +31,5 @@ mod searching;
 mod seeds;
 mod sixth;
 mod succession;
-mod suite;
 mod waiting;
 mod witnesses;

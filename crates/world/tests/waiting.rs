@@ -2,13 +2,8 @@
 //! protocol, whose messages and syncs take a millisecond; a client of each writes and reads before anybody leads, and neither timer that
 //! asks again ever fires.
 
-use hustings_blazingmq::BlazingMq;
 use hustings_core::replica::{Action, Birth, Event, Policy, Replica, ReplicaState, ReplicaTimer, Request};
 use hustings_core::{ApplyVersion, Cluster, Durable, EntryKind, NodeId, Protocol, Role};
-use hustings_gmt2000::Gmt2000;
-use hustings_paxos::Paxos;
-use hustings_raft::Raft;
-use hustings_zab::Zab;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -131,27 +126,4 @@ fn is_answered_when_one_leads<P: Protocol>() {
     assert!(waits.as_flattened().iter().all(|wait| *wait <= most), "writes and reads waited {waits:?}");
 }
 
-#[test]
-fn under_raft() {
-    is_answered_when_one_leads::<Raft>();
-}
-
-#[test]
-fn under_gmt2000() {
-    is_answered_when_one_leads::<Gmt2000>();
-}
-
-#[test]
-fn under_blazingmq() {
-    is_answered_when_one_leads::<BlazingMq>();
-}
-
-#[test]
-fn under_zab() {
-    is_answered_when_one_leads::<Zab>();
-}
-
-#[test]
-fn under_paxos() {
-    is_answered_when_one_leads::<Paxos>();
-}
+under_each_protocol! { who_waits_is_answered_when_one_leads: is_answered_when_one_leads; }

@@ -35,30 +35,7 @@ fn survives_with_witnesses<P: Protocol>() {
     assert!(completed > SEEDS * 20, "{completed} operations");
 }
 
-#[test]
-fn raft_survives_with_witnesses() {
-    survives_with_witnesses::<Raft>();
-}
-
-#[test]
-fn gmt2000_survives_with_witnesses() {
-    survives_with_witnesses::<Gmt2000>();
-}
-
-#[test]
-fn blazingmq_survives_with_witnesses() {
-    survives_with_witnesses::<BlazingMq>();
-}
-
-#[test]
-fn zab_survives_with_witnesses() {
-    survives_with_witnesses::<Zab>();
-}
-
-#[test]
-fn paxos_survives_with_witnesses() {
-    survives_with_witnesses::<Paxos>();
-}
+under_each_protocol! { it_survives_with_witnesses: survives_with_witnesses; }
 
 /// The judge sees an empty state that reaches a member with data: this defect has a witness give its own snapshot to others.
 #[test]

@@ -16,7 +16,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const HUSTINGS: &str = env!("CARGO_BIN_EXE_hustings");
 
 /// All names that `--protocol` takes.
-pub const PROTOCOLS: [&str; 5] = ["raft", "gmt2000", "blazingmq", "zab", "paxos"];
+pub const PROTOCOLS: [&str; 5] = hustings_protocols::NAMES;
 
 pub fn program() -> Program {
     Program::hustings(HUSTINGS)

@@ -212,7 +212,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         let Some((lease, _)) = own.entry.filter(|(_, entry)| *entry == token) else { return };
         let put = Put { key: Bytes::from_static(WORK), value: token.to_string().into(), ..Put::default() };
         let created = i64::try_from(token.number).unwrap_or(i64::MAX);
-        let compare = vec![queue::created_at(&key_of(lease), created)];
+        let is_fenced = !self.plants().writes_unfenced;
+        let compare = is_fenced.then(|| queue::created_at(&key_of(lease), created)).into_iter().collect();
         let write = Command::Txn(Txn { compare, success: vec![Part::Put(put).into()], failure: Vec::new() });
         let request = self.load.candidates.number_request();
         self.load.candidates.writes.insert(request, token);

@@ -3,6 +3,36 @@
 
 mod kept;
 
+/// Runs each of these tests under every protocol. A sixth one is a line more here.
+macro_rules! under_each_protocol {
+    ($($title:ident: $test:ident;)+) => {$(
+        mod $title {
+            under_each_protocol! { @each $test, raft hustings_raft::Raft }
+            under_each_protocol! { @each $test, gmt2000 hustings_gmt2000::Gmt2000 }
+            under_each_protocol! { @each $test, blazingmq hustings_blazingmq::BlazingMq }
+            under_each_protocol! { @each $test, zab hustings_zab::Zab }
+            under_each_protocol! { @each $test, paxos hustings_paxos::Paxos }
+        }
+    )+};
+    (@each $test:ident, $name:ident $protocol:ty) => {
+        #[test]
+        fn $name() {
+            super::$test::<$protocol>();
+        }
+    };
+}
+
+/// Calls a function for every protocol.
+macro_rules! with_each_protocol {
+    ($run:ident($($argument:expr),*)) => {
+        $run::<hustings_raft::Raft>($($argument),*);
+        $run::<hustings_gmt2000::Gmt2000>($($argument),*);
+        $run::<hustings_blazingmq::BlazingMq>($($argument),*);
+        $run::<hustings_zab::Zab>($($argument),*);
+        $run::<hustings_paxos::Paxos>($($argument),*);
+    };
+}
+
 use hustings_core::Protocol;
 use hustings_kv::KvStore;
 use hustings_world::every::{Bounds, Found, explore};
@@ -148,11 +178,12 @@ pub fn by_story_planted<P: Searched>(
 pub fn convict_all<P: Searched, D: Copy + Sync>(
     defects: &[D],
     name: impl Fn(D) -> &'static str + Sync,
-    planted: impl Fn(D) -> P::Options + Sync,
+    options: impl Fn(D, Option<D>) -> P::Options + Sync,
     convict: impl Fn(D, P::Options) -> Option<Conviction> + Sync,
     not_reached: Option<&str>,
 ) {
-    let play = |defect: Option<D>, text: &str| played::<P>(text, &defect.map_or_else(P::Options::default, &planted));
+    let planted = |defect: D| options(defect, Some(defect));
+    let play = |of: D, defect: Option<D>, text: &str| played::<P>(text, &options(of, defect));
     let missing = missed(P::NAME, defects, &name, play, |defect| {
         // Each run in vain would be searched to its end; `hustings convict` looks longer than this could.
         let is_sought = not_reached != Some(name(defect));
@@ -164,7 +195,7 @@ pub fn convict_all<P: Searched, D: Copy + Sync>(
 }
 
 /// Looks for each of these defects, prints who found what, and says what nothing found. The run that is kept of one is played
-/// first. A run that convicts must hold where nothing is planted (`play` without a defect): otherwise it found something else.
+/// first. A run that convicts must hold where nothing is planted (`play` for a defect, without it): otherwise it found something else.
 ///
 /// A defect may end in an assertion of a member: that is a finding, and not worth a backtrace each. The threads that look
 /// have no names; those that judge have.
@@ -172,7 +203,7 @@ pub fn missed<D: Copy + Sync>(
     protocol: &str,
     defects: &[D],
     name: impl Fn(D) -> &'static str + Sync,
-    play: impl Fn(Option<D>, &str) -> Option<String> + Sync,
+    play: impl Fn(D, Option<D>, &str) -> Option<String> + Sync,
     convict: impl Fn(D) -> Option<Conviction> + Sync,
 ) -> Vec<&'static str> {
     let usual = std::panic::take_hook();
@@ -188,10 +219,10 @@ pub fn missed<D: Copy + Sync>(
                 while let Some(defect) = defects.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let begun = Instant::now();
                     let kept = kept::Run::of(protocol, name(*defect));
-                    let again = kept.played(|text| play(Some(*defect), text));
+                    let again = kept.played(|text| play(*defect, Some(*defect), text));
                     let conviction = again.or_else(|| kept.looked_for(|| convict(*defect)));
                     let script = conviction.as_ref().and_then(|conviction| conviction.script.as_deref());
-                    if let Some(fell) = script.and_then(|script| play(None, script)) {
+                    if let Some(fell) = script.and_then(|script| play(*defect, None, script)) {
                         guilty.lock().expect("nobody panics here").push((name(*defect), fell));
                     }
                     let looked = (name(*defect), conviction, begun.elapsed().as_millis());
