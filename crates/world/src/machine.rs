@@ -81,7 +81,7 @@ pub struct Plants {
     pub counts_unwritten: bool,
     /// Every 40th timer that a member sets never goes off.
     pub loses_timers: bool,
-    /// Who comes to lead announces the term of the leader before it, as from a status that was read too soon.
+    /// A member that comes to lead announces the term of the leader before it, as from a status that was read too soon.
     pub announces_old_term: bool,
     /// Every 40th time a member tells the status that it had 40 looks ago, as from a cache that nobody renews.
     pub tells_old_status: bool,

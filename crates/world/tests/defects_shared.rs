@@ -66,8 +66,8 @@ fn convict_all_but<P: Searched>(without: &[Defect], options: impl Fn(Defect) -> 
     assert!(missing.is_empty(), "nothing finds {missing:?} under {}", P::NAME);
 }
 
-/// Who asks for votes boasts there of all that was written. That it asks too soon shows where it loses what it boasted of and the answers reach
-/// its next life: nothing found that in 8,000 runs of a search, nor in 48 million worlds of two terms, one crash and one proposal.
+/// A candidate boasts there of all that was written. That it asks too soon shows where it loses what it boasted of and the answers reach its
+/// next life: nothing found that in 8,000 runs of a search, nor in 48 million worlds of two terms, one crash and one proposal.
 #[test]
 fn every_shared_defect_is_convicted_under_raft() {
     convict_all_but::<Raft>(&[Defect::StampsDifferences, Defect::UnsyncedRecords], |_| Default::default());

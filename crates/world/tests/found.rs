@@ -323,6 +323,13 @@ fn one_whose_claim_comes_after_the_vote_is_awaited_in_the_next_ballot() {
 }
 
 #[test]
+fn one_that_must_not_lead_is_asked_by_another_and_does_not_lead() {
+    let text = include_str!("found/never-asks-never.txt");
+    play::<Raft>(text);
+    play::<BlazingMq>(text);
+}
+
+#[test]
 fn one_that_must_not_lead_asks_who_votes() {
     let text = include_str!("found/raft-removed-leader-knows-who-votes.txt");
     play_all(text);

@@ -42,7 +42,7 @@ under_each_protocol! { it_survives_with_witnesses: survives_with_witnesses; }
 fn a_witness_that_gives_its_snapshot_away_is_convicted() {
     fn is_convicted<P: Protocol>() -> bool {
         let plants = Plants { defect: Some(Defect::WitnessGivesSnapshots), ..Plants::default() };
-        (1..=200).any(|seed| ran::<P>(seed, plants).violation.is_some())
+        (1..=1_000).any(|seed| ran::<P>(seed, plants).violation.is_some())
     }
     assert!(is_convicted::<Raft>(), "{}", Raft::NAME);
     assert!(is_convicted::<BlazingMq>(), "{}", BlazingMq::NAME);
