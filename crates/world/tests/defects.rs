@@ -1,13 +1,12 @@
 //! Goal: the judge can convict. Method: defects are planted one at a time, every one that there is a name for, and one of the
 //! three schedulers finds each within a small budget. Prints who found what; `docs/planted-defects.md` keeps the table.
 
-use crate::suite::{Conviction, missed, played_by};
+use crate::suite::{Conviction, by_search, missed, played_by};
 use hustings_core::Protocol as _;
 use hustings_kv::KvStore;
 use hustings_raft::{Defect, Options, Raft};
 use hustings_world::Plants;
 use hustings_world::every::{Bounds, explore};
-use hustings_world::guided::find;
 use hustings_world::seed::{Plan, run, shrink};
 
 const SECOND: u64 = 1_000_000;
@@ -66,12 +65,6 @@ fn by_seeds(first: u64, last: u64, options: &Options, plants: Plants) -> Option<
     })
 }
 
-/// A guided search, for a defect that neither the seeds nor its story find.
-fn by_search(options: &Options, plants: Plants) -> Option<Conviction> {
-    let found = find::<Raft, KvStore>(options, plants)?;
-    Some(Conviction::of_plan(found.scheduler, found.property, &found.plan))
-}
-
 fn by_every(bounds: &Bounds, options: &Options) -> Option<Conviction> {
     let options = Options { pre_vote: false, ..options.clone() };
     let found = explore::<Raft>(bounds, &options, 1, |_| true);
@@ -91,7 +84,9 @@ fn played(text: &str, form: Form, options: &Options, plants: Plants) -> Option<(
 
 fn search(name: &str, options: &Options, plants: Plants) -> Option<Conviction> {
     match search_for(name) {
-        Search::Seeds(first, last) => by_seeds(first, last, options, plants).or_else(|| by_search(options, plants)),
+        Search::Seeds(first, last) => {
+            by_seeds(first, last, options, plants).or_else(|| by_search::<Raft>(options, plants))
+        }
         Search::Every(bounds) => by_every(&bounds, options),
         Search::Script(title, text, form) => {
             let innocent = played(text, form, &Options::default(), Plants::default());

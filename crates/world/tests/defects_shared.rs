@@ -2,33 +2,20 @@
 //! which it makes a difference. Method: the run that is kept of it, then a few seeds of three and of five members in turn, then a guided
 //! search. Prints who found what; `docs/planted-defects.md` keeps the table.
 
-use crate::suite::{Conviction, Searched, by_story_planted, missed, played_by};
+use crate::suite::{Conviction, Searched, by_search, by_seed, by_story_planted, missed, played_by};
 use hustings_blazingmq::{BlazingMq, Options};
 use hustings_core::laboratory::Defect;
 use hustings_gmt2000::Gmt2000;
-use hustings_kv::KvStore;
 use hustings_paxos::Paxos;
 use hustings_raft::Raft;
 use hustings_world::Plants;
-use hustings_world::guided::find;
-use hustings_world::seed::{Plan, run};
 use hustings_zab::Zab;
 
 const SEEDS: u64 = 20;
 const SECONDS: u64 = 60;
 
 fn by_seeds<P: Searched>(options: &P::Options, plants: Plants) -> Option<Conviction> {
-    (1..=SEEDS).find_map(|seed| {
-        let nodes = [3, 5][seed as usize % 2];
-        let plan = Plan::draw(seed, nodes, SECONDS * 1_000_000);
-        let (_, violation) = run::<P, KvStore>(&plan, options, plants, 0).violation?;
-        Some(Conviction::of_plan(format!("seed {seed}, {nodes} members"), violation.property, &plan))
-    })
-}
-
-fn by_search<P: Searched>(options: &P::Options, plants: Plants) -> Option<Conviction> {
-    let found = find::<P, KvStore>(options, plants)?;
-    Some(Conviction::of_plan(found.scheduler, found.property, &found.plan))
+    (1..=SEEDS).find_map(|seed| by_seed::<P>(seed, [3, 5][seed as usize % 2], SECONDS, options, plants))
 }
 
 /// The story that shows this: the one that must not lead knows alone of a change, and only it can help; or slots that an isolated leader

@@ -3,6 +3,7 @@
 //! first that falls is told. `docs/planted-defects.md` keeps the table.
 
 use crate::suite::{Conviction, convict_all, played};
+use hustings_world::Plants;
 use hustings_world::every::{bounds_of, replay};
 use hustings_zab::{Defect, Options, Zab};
 
@@ -35,7 +36,9 @@ fn convict(defect: Defect, options: Options) -> Option<Conviction> {
 }
 
 fn by_seeds(options: &Options) -> Option<Conviction> {
-    (1..=SEEDS).find_map(|seed| crate::suite::by_seed::<Zab>(seed, [3, 5][seed as usize % 2], SECONDS, options))
+    (1..=SEEDS).find_map(|seed| {
+        crate::suite::by_seed::<Zab>(seed, [3, 5][seed as usize % 2], SECONDS, options, Plants::default())
+    })
 }
 
 #[test]

@@ -108,20 +108,26 @@ pub fn falls(found: Found, property: &str, steps_max: usize) {
 // --- Convictions. ------------------------------------------------------------------------------------------------
 
 /// A guided search, for a defect that neither the seeds nor its story find.
-pub fn by_search<P: Searched>(options: &P::Options) -> Option<Conviction> {
-    let found = find::<P, KvStore>(options, Plants::default())?;
+pub fn by_search<P: Searched>(options: &P::Options, plants: Plants) -> Option<Conviction> {
+    let found = find::<P, KvStore>(options, plants)?;
     Some(Conviction::of_plan(found.scheduler, found.property, &found.plan))
 }
 
 /// So many seeds of these members, a minute each.
 pub fn by_seeds<P: Searched>(nodes: u64, from: u64, seeds: u64, options: &P::Options) -> Option<Conviction> {
-    (from..from + seeds).find_map(|seed| by_seed::<P>(seed, nodes, 60, options))
+    (from..from + seeds).find_map(|seed| by_seed::<P>(seed, nodes, 60, options, Plants::default()))
 }
 
 /// One seed, for so many seconds.
-pub fn by_seed<P: Searched>(seed: u64, nodes: u64, seconds: u64, options: &P::Options) -> Option<Conviction> {
+pub fn by_seed<P: Searched>(
+    seed: u64,
+    nodes: u64,
+    seconds: u64,
+    options: &P::Options,
+    plants: Plants,
+) -> Option<Conviction> {
     let plan = Plan::draw(seed, nodes, seconds * SECOND);
-    let (_, violation) = run::<P, KvStore>(&plan, options, Plants::default(), 0).violation?;
+    let (_, violation) = run::<P, KvStore>(&plan, options, plants, 0).violation?;
     Some(Conviction::of_plan(format!("seed {seed}, {nodes} members"), violation.property, &plan))
 }
 
@@ -187,7 +193,7 @@ pub fn convict_all<P: Searched, D: Copy + Sync>(
     let missing = missed(P::NAME, defects, &name, play, |defect| {
         // Each run in vain would be searched to its end; `hustings convict` looks longer than this could.
         let is_sought = not_reached != Some(name(defect));
-        let search = || is_sought.then(|| by_search::<P>(&planted(defect))).flatten();
+        let search = || is_sought.then(|| by_search::<P>(&planted(defect), Plants::default())).flatten();
         convict(defect, planted(defect)).or_else(search)
     });
     let missing: Vec<&str> = missing.into_iter().filter(|name| not_reached != Some(*name)).collect();
