@@ -11,7 +11,7 @@ use hustings_api::etcdserverpb::{AlarmRequest, AlarmType, StatusRequest};
 use hustings_testbed::{Cluster, PATIENCE, Program, wait_for};
 use hustings_world::{Command, DiskFault, Target};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -64,6 +64,8 @@ pub struct Rig {
     pub unexpected_ends: Vec<String>,
     /// Ends of processes that their disks explain.
     pub expected_ends: usize,
+    /// Members that did not serve once everything was whole, with the last word of each: they were killed then.
+    pub left_out: BTreeMap<usize, String>,
     directory: TempDir,
 }
 
@@ -102,6 +104,7 @@ impl Rig {
             is_replaced: vec![false; count],
             unexpected_ends: Vec::new(),
             expected_ends: 0,
+            left_out: BTreeMap::new(),
             directory,
         };
         for position in 0..count {
@@ -479,7 +482,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Everything is whole again, and every member serves.
+    /// Makes everything whole again and waits until every member serves. One that does not is killed and counts as left out.
     pub async fn make_whole(&mut self) -> Result<()> {
         self.proxies.set_all(|line| {
             line.heal();
@@ -508,7 +511,9 @@ impl Rig {
             self.note_ends()?;
             if self.cluster.nodes[position].pid().is_none() {
                 if !self.is_excused[position] {
-                    bail!("{}", self.unexpected_ends.join("; "));
+                    missing.remove(&position);
+                    self.leave_out(position)?;
+                    continue;
                 }
                 self.restart(position)?;
             }
@@ -518,17 +523,32 @@ impl Rig {
                     missing.remove(&position);
                 }
                 Err(_) if Instant::now() > deadline => {
-                    bail!("{} does not serve {PATIENCE:?} after everything is whole", self.cluster.nodes[position].name)
+                    missing.remove(&position);
+                    self.leave_out(position)?;
                 }
                 Err(_) => {}
             }
         }
+        if self.left_out.len() == self.count() {
+            return Ok(());
+        }
         // A disk that was full may have raised it: it stands until an operator has looked, and writes are refused.
-        let endpoints = self.cluster.endpoints();
+        let endpoints = self.cluster.live_endpoints();
         wait_for("alarms to be disarmed", async || disarm(&endpoints).await.ok().filter(|none| *none).map(drop))
             .await?;
         // Earlier failures are forgiven; later ones are not.
         self.is_excused.fill(false);
+        Ok(())
+    }
+
+    /// Kills a member that does not serve, so that the others are judged without it; keeps what it warned of last.
+    fn leave_out(&mut self, position: usize) -> Result<()> {
+        self.cluster.kill(position);
+        let node = &self.cluster.nodes[position];
+        let log = std::fs::read_to_string(&node.log).with_context(|| node.log.display().to_string())?;
+        let is_warning = |line: &&str| line.contains("\"WARN\"") && !line.contains("a request took too long");
+        let last = log.lines().rev().find(is_warning).unwrap_or("it warned of nothing");
+        self.left_out.insert(position, format!("{} does not serve: {last}", node.name));
         Ok(())
     }
 }

@@ -119,6 +119,13 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
     let whole = Instant::now();
     rig.make_whole().await?;
     report.recovered_in = whole.elapsed();
+    let left_out =
+        rig.left_out.values().map(|what| Violation::of("every member serves when all is whole", what.clone()));
+    report.violations.extend(left_out);
+    if rig.cluster.live_endpoints().is_empty() {
+        // Nobody is left to be asked what became of the rest.
+        return Ok(report);
+    }
     // The last word belongs to a cluster that is whole: every client gets through again.
     let before = load.done.load(Ordering::Relaxed);
     wait_for("clients to be served again", async || {
@@ -132,7 +139,7 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
     report.operations = (history.done, history.refused, history.unknown);
     onlookers.let_leases_end();
     // Before the last write: what the rivals leave behind changes the store until their leases have ended.
-    let rivals = rivals.end(&Client::connect(&rig.cluster.endpoints()).await?).await?;
+    let rivals = rivals.end(&Client::connect(&rig.cluster.live_endpoints()).await?).await?;
     let judging = Instant::now();
     judge(torture, rig, &history, (onlookers, rivals), &mut report).await?;
     report.took.1 = judging.elapsed();
@@ -173,10 +180,12 @@ async fn judge(
     (onlookers, rivals): (Onlookers, rivals::End),
     report: &mut Report,
 ) -> Result<()> {
-    let client = Client::connect(&rig.cluster.endpoints()).await?;
+    let client = Client::connect(&rig.cluster.live_endpoints()).await?;
     let last = put(&client, "end", "0").await.context("the last write")?;
     let mut told = Vec::new();
-    for node in &rig.cluster.nodes {
+    let serving = |position: &usize| !rig.left_out.contains_key(position);
+    for position in (0..torture.nodes).filter(serving) {
+        let node = &rig.cluster.nodes[position];
         let (events, violations) = verdict::events_of(&node.client, rig.history.told, last).await?;
         report.violations.extend(violations);
         // The members told this before they forgot it.
@@ -200,7 +209,7 @@ async fn judge(
         }
     }
     let hashes = rig.cluster.hashes().await?;
-    if hashes.len() != torture.nodes || hashes.iter().any(|hash| *hash != hashes[0]) {
+    if hashes.len() + rig.left_out.len() != torture.nodes || hashes.iter().any(|hash| *hash != hashes[0]) {
         report.violations.push(Violation::of("members are equal", format!("their hashes are {hashes:?}")));
     }
     let mut operations = history.operations.clone();
