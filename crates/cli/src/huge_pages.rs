@@ -52,7 +52,9 @@ pub(crate) fn hold_back() {
         let _ = disable_transparent_huge_pages(false);
         return;
     };
-    let mut again = Command::new(called(&own_name, program));
+    // An upgrade may have put another file in its place, or none: then the one that runs, by another name.
+    let program = if program.exists() { called(&own_name, program) } else { PathBuf::from("/proc/self/exe") };
+    let mut again = Command::new(program);
     // It returns only if it fails; then the member runs as the system has it.
     let _ = again.arg0(&own_name).args(arguments).env(ALLOCATOR, "2").exec();
     let _ = disable_transparent_huge_pages(false);

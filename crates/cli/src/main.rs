@@ -103,6 +103,7 @@ fn main() -> ExitCode {
         Some((verb, rest)) if verb == supervisor::WARDEN => return supervisor::run_warden(rest),
         _ => {}
     }
+    supervisor::keep_name();
     // A panic in any thread ends the process: a half-alive node is worse than a dead one (ADR 34).
     hustings_console::set_farewell(logging::finish);
     let report = std::panic::take_hook();

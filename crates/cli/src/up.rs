@@ -306,7 +306,7 @@ fn spawn(
 ) -> Result<(u32, Voice)> {
     let seat = &seats[position];
     let cluster: Vec<String> = seats.iter().map(|seat| format!("{}={}", seat.name, seat.peer)).collect();
-    let mut command = tokio::process::Command::new(std::env::current_exe()?);
+    let mut command = tokio::process::Command::from(hustings_election::supervisor::this_program());
     command
         .args(["serve", "--exit-with-parent", "--log-format", "json"])
         .args(["--name", &seat.name, "--protocol", &form.protocol, "--protocol-options", &form.options])

@@ -8,6 +8,7 @@ mod wishes;
 mod run {
     pub mod contained;
     mod late;
+    mod replaced;
     pub mod story;
 }
 

@@ -93,6 +93,15 @@ pub async fn connect(url: &str) -> Result<Client, Box<dyn Error>> {
     Ok(client)
 }
 
+/// Waits until this process is told to end: at a terminal by Ctrl-C, by systemd and Kubernetes with SIGTERM.
+async fn told_to_end() -> std::io::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -100,14 +109,26 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: fenced_in_postgres postgres://USER@HOST/DATABASE/ELECTION NAME".into());
     };
     connect(&url).await?.batch_execute(SCHEMA).await?;
-    let office = Election::open(&url)?.candidate(Named::new(&name));
-    loop {
-        println!("{name} stands for election");
-        let leadership = office.campaign().await?;
-        // A connection per tenure: the server that it led to may be gone.
-        let client = connect(&url).await?;
-        // Dropped when all must have ended; the election is released after that, never before.
-        let ended = leadership.run(async |lead| work(lead, &client).await.map_err(|error| error.to_string())).await;
-        println!("{name} leads no more: {ended:?}");
+    let election = Election::open(&url)?;
+    let office = election.candidate(Named::new(&name));
+    let service = async {
+        loop {
+            println!("{name} stands for election");
+            let leadership = office.campaign().await?;
+            // A connection per tenure: the server that it led to may be gone.
+            let client = connect(&url).await?;
+            // Dropped when all must have ended; the election is released after that, never before.
+            let ended = leadership.run(async |lead| work(lead, &client).await.map_err(|error| error.to_string())).await;
+            println!("{name} leads no more: {ended:?}");
+        }
+    };
+    tokio::select! {
+        failed = service => failed,
+        told = told_to_end() => {
+            told?;
+            // What was led is dropped, and released: without this a successor would wait until the lease ends.
+            election.close().await;
+            Ok(())
+        }
     }
 }

@@ -21,6 +21,15 @@ async fn work(lead: Lead<'_>) {
     }
 }
 
+/// Waits until this process is told to end: at a terminal by Ctrl-C, by systemd and Kubernetes with SIGTERM.
+async fn told_to_end() -> std::io::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -37,16 +46,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 tokio::select! {
                     // Dropped when all must have ended; the election is released after that, never before.
                     ended = leadership.run(work) => println!("{name} leads no more: {ended:?}"),
-                    interrupted = tokio::signal::ctrl_c() => {
-                        interrupted?;
-                        leadership.resign("interrupted").await;
+                    told = told_to_end() => {
+                        told?;
+                        // Without it a successor would wait until the lease ends.
+                        leadership.resign("told to end").await;
                         election.close().await;
                         return Ok(());
                     }
                 }
             }
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted?;
+            told = told_to_end() => {
+                told?;
                 election.close().await;
                 return Ok(());
             }

@@ -302,7 +302,7 @@ impl Host {
     fn on_told(&mut self, told: DriverEvent) {
         match told {
             DriverEvent::Opened(ttl) => match refusal_of(self.asked_ttl, ttl, self.store.profile().name) {
-                Some(why) => self.refuse(CampaignError::Store(why)),
+                Some(why) => self.refuse(CampaignError::Timing(why)),
                 None => {
                     self.ttl = Some(ttl);
                     self.let_stand();
@@ -317,8 +317,8 @@ impl Host {
 
     /// Refuses all candidates: none can stand.
     fn refuse(&mut self, refusal: CampaignError) {
-        // A user that is not admitted is told by its caller, and may try again for long.
-        if !matches!(refusal, CampaignError::Denied(_)) {
+        // A caller that waits tells it. A user that is not admitted may try again for long.
+        if self.pending.is_empty() && !matches!(refusal, CampaignError::Denied(_)) {
             tracing::error!(why = %refusal, "the store of elections refuses");
         }
         for (_, _, waiter) in self.pending.drain(..) {

@@ -110,6 +110,12 @@ impl Tenure {
 /// let token = guard.token(); // there is no such method: only a `Lead` yields a token
 /// # }
 /// ```
+///
+/// ```compile_fail,E0599
+/// # fn story(guard: hustings_election::Leadership) {
+/// let token = guard.validity().token(); // nor does what outlives the tenure yield one
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Leadership {
     tenure: Arc<Tenure>,
@@ -280,16 +286,11 @@ impl Extensions {
     }
 }
 
-/// Until when a tenure is valid, for those who tell others of it: a status page, a metric.
+/// Until when a tenure is valid, for those who tell others of it: a status page, a metric. It yields no token: a [`Lead`] does.
 #[derive(Clone, Debug)]
 pub struct Validity(Arc<Tenure>);
 
 impl Validity {
-    /// The token of the tenure.
-    pub fn token(&self) -> Token {
-        self.0.token
-    }
-
     /// Time for which it goes on if nothing more is heard from the store, on the clock that runs on while the machine is
     /// suspended; `None` when it is over.
     pub fn remaining(&self) -> Option<Duration> {

@@ -1,6 +1,6 @@
 //! Elections, and candidates that stand for them: [`Election`] and [`Office`].
 
-use crate::address::{BadAddress, StoreAddress};
+use crate::address::{BadAddress, Scheme, StoreAddress};
 use crate::condition::Condition;
 use crate::engine::{CampaignError, Engine, Order, Seen, Standing};
 use crate::leadership::Leadership;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// The reason why an election cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ impl From<std::io::Error> for OpenError {
 }
 
 /// All candidates of one process at one store share a session: one lease, one thread.
-static ENGINES: Mutex<BTreeMap<SessionKey, Weak<Engine>>> = Mutex::new(BTreeMap::new());
+static ENGINES: Mutex<BTreeMap<SessionKey, Vec<Known>>> = Mutex::new(BTreeMap::new());
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 /// Tokens that this process has seen at each store. Engines end and begin anew, and a store that comes back with an old state must not
 /// be believed by the next one.
@@ -59,6 +59,19 @@ const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// Pause between two tries of a candidate that was admitted before, and is not now.
 const DENIED_PAUSE: Duration = Duration::from_secs(5);
+
+/// An engine that this process has started, and whether its thread has ended: that goes on after all who used it have left, until
+/// nothing stands in the store any more.
+struct Known {
+    engine: Weak<Engine>,
+    ended: watch::Receiver<()>,
+}
+
+impl Known {
+    fn has_ended(&self) -> bool {
+        self.ended.has_changed().is_err()
+    }
+}
 
 /// Store, time to live, whether it is tethered, and which session of those there are.
 type SessionKey = (StoreAddress, Duration, bool, u64);
@@ -134,7 +147,7 @@ impl Election {
     }
 
     /// A process that is killed is succeeded within milliseconds, not when its lease ends: on our own server, which sees the
-    /// process' kernel close a connection. Other stores take no notice.
+    /// process' kernel close a connection. At other stores it changes nothing, and a warning says so.
     ///
     /// Ask for it only where all that acts under the leadership dies with this process: threads do, child processes do not
     /// (`hustings run` is for those). Where something stands between process and server whose end could be taken for the
@@ -168,14 +181,27 @@ impl Election {
     /// and not resigned it, may be succeeded only when its lease ends.
     pub async fn close(self) {
         let key = self.session_key();
-        let engine = ENGINES.lock().unwrap_or_else(PoisonError::into_inner).get(&key).and_then(Weak::upgrade);
-        let Some(mut ended) = engine.map(|engine| engine.ended()) else { return };
-        let _ = tokio::time::timeout(Duration::from_secs(2), async { while ended.changed().await.is_ok() {} }).await;
+        // Also those that nobody holds any more: they may still be leaving.
+        let ends: Vec<_> = {
+            let engines = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
+            engines.get(&key).into_iter().flatten().map(|known| known.ended.clone()).collect()
+        };
+        let all = async {
+            for mut ended in ends {
+                while ended.changed().await.is_ok() {}
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(2), all).await;
     }
 
     /// Name of the election.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The kind of the store that arbitrates it.
+    pub fn scheme(&self) -> Scheme {
+        self.store.scheme
     }
 
     pub(crate) fn store(&self) -> &StoreAddress {
@@ -196,7 +222,8 @@ impl Election {
     fn engine(&self) -> Result<Arc<Engine>, OpenError> {
         let key = self.session_key();
         let mut engines = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(engine) = engines.get(&key).and_then(Weak::upgrade) {
+        let known = engines.get(&key).into_iter().flatten();
+        if let Some(engine) = known.filter_map(|known| known.engine.upgrade()).next() {
             return Ok(engine);
         }
         let store = stores::open(&self.store, self.ttl, self.is_tethered);
@@ -207,8 +234,11 @@ impl Election {
             .or_insert_with(|| Arc::new(Seen::at(self.store.url())))
             .clone();
         let engine = Arc::new(Engine::start(store, self.ttl, seen)?);
-        engines.retain(|_, engine| engine.strong_count() > 0);
-        engines.insert(key, Arc::downgrade(&engine));
+        engines.retain(|_, known| {
+            known.retain(|known| !known.has_ended());
+            !known.is_empty()
+        });
+        engines.entry(key).or_default().push(Known { engine: Arc::downgrade(&engine), ended: engine.ended() });
         Ok(engine)
     }
 }
@@ -406,6 +436,13 @@ impl Office {
         if self.election.ttl < TTL_MIN {
             let why = format!("a time to live of {:?} is none: give the lease {TTL_MIN:?} at least", self.election.ttl);
             return Err(CampaignError::Timing(why));
+        }
+        if let Some(profile) = stores::known_profile(self.election.store.scheme).filter(|known| {
+            // A store that extends it a little is asked first.
+            self.election.ttl < Duration::from_secs(1).max(known.ttl_min)
+        }) {
+            let times = self.named.timing(Timing::for_store(self.election.ttl, &profile));
+            times.check(&profile).map_err(|misfit| CampaignError::Timing(misfit.0))?;
         }
         self.stand_back(changes.as_ref()).await;
         let engine = self.election.engine().map_err(|error| CampaignError::Ended(error.to_string()))?;

@@ -29,6 +29,12 @@ const READER_TTL: Duration = Duration::from_secs(6);
 
 /// The driver of a store, for candidates with this time to live; tethered to the process where the store can do that.
 pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> Box<dyn Store> {
+    if is_tethered && address.scheme != Scheme::Hustings {
+        tracing::warn!(
+            "only a cluster of Hustings sees that a process has ended: here a tether changes nothing, and who is killed is \
+             succeeded when its lease ends; a last will (`Election::with_will`) works at every store"
+        );
+    }
     match address.scheme {
         Scheme::Hustings => {
             Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, address, ttl, is_tethered && address.inside.is_none()))
@@ -42,6 +48,23 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> 
         Scheme::Postgres => Box::new(record::RecordStore::new(postgres::Postgres::new(address, ttl))),
         #[cfg(feature = "kubernetes")]
         Scheme::Kubernetes => Box::new(record::RecordStore::new(kubernetes::Kubernetes::new(address, ttl))),
+    }
+}
+
+/// The profile of a store whose least time to live is the same on all servers; `None` where a server's own setting decides.
+pub(crate) fn known_profile(scheme: Scheme) -> Option<Profile> {
+    match scheme {
+        Scheme::Hustings => Some(Profile::HUSTINGS),
+        // Its least depends on its election timeout; parts of a second it does not know.
+        Scheme::Etcd => Some(Profile { ttl_min: Duration::from_secs(1), ..Profile::ETCD }),
+        #[cfg(feature = "consul")]
+        Scheme::Consul => Some(Profile::CONSUL),
+        #[cfg(feature = "zookeeper")]
+        Scheme::Zookeeper => None,
+        #[cfg(feature = "postgres")]
+        Scheme::Postgres => Some(Profile::POSTGRES),
+        #[cfg(feature = "kubernetes")]
+        Scheme::Kubernetes => Some(Profile::KUBERNETES),
     }
 }
 

@@ -32,12 +32,34 @@ use crate::clock::boot_micros;
 use crate::will::Will;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 
 /// The variable in which a command finds the sidecar's socket.
 pub const SOCKET: &str = "HUSTINGS_SOCKET";
 
 /// Exit code of the parts when they cannot do their work.
 pub const EXIT_SUPERVISOR: u8 = 125;
+
+/// This program once more, with arguments still to be given: the very file that runs, also when an upgrade has put another one in its
+/// place, or nothing.
+pub fn this_program() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(std::env::args_os().next().unwrap_or_else(|| "hustings".into()));
+    command
+}
+
+/// Lets the system show this process by the name that it was called by: what [`this_program`] starts is `exe` otherwise.
+pub fn keep_name() {
+    let called = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&called).file_name().unwrap_or_default().as_encoded_bytes();
+    // The kernel keeps fifteen bytes; without a name the old one stays.
+    if let Some(name) = CString::new(&name[..name.len().min(15)]).ok().filter(|name| !name.is_empty()) {
+        let _ = rustix::thread::set_name(&name);
+    }
+}
 
 /// A message of the sidecar to the warden, a line of JSON each.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -12,8 +12,8 @@ use std::process::Stdio;
 use std::time::Duration;
 use stories::{
     a_holder_that_is_cut_off_is_succeeded, a_silent_store_ends_belief, a_will_releases_its_tenure_and_no_other,
-    an_operator_is_heard, campaign, campaign_behind, candidate, everybody_has_its_turn, in_time, log,
-    one_leads_after_the_other, shown,
+    an_example_that_is_told_to_end_is_succeeded_at_once, an_operator_is_heard, campaign, campaign_behind, candidate,
+    everybody_has_its_turn, in_time, log, one_leads_after_the_other, shown,
     strangers::{Observers, Stranger, denial, is_waited_for, refusal},
     town::{Town, query},
 };
@@ -38,6 +38,7 @@ async fn the_stories_of_every_store() {
     everybody_has_its_turn(&url(&consul, "turns"), TTL, 4).await;
     an_operator_is_heard(&url(&consul, "heard"), TTL).await;
     a_will_releases_its_tenure_and_no_other(&url(&consul, "will"), TTL).await;
+    an_example_that_is_told_to_end_is_succeeded_at_once("one_works", &url(&consul, "copied"), "working with").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,7 +175,7 @@ async fn the_token_of_the_environment_gives_access() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_to_live_below_the_store_s_least_is_refused_with_the_least() {
     let why = refusal("consul://127.0.0.1:1/x", Duration::from_secs(3)).await;
-    assert!(why.contains("3s is below 10s, the least that Consul grants"), "{why}");
+    assert!(why.contains("3s is below 10s, the least that consul grants"), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

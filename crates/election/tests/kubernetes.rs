@@ -52,6 +52,12 @@ async fn a_will_releases_its_tenure_and_no_other() {
     stories::a_will_releases_its_tenure_and_no_other(&server().url("billing"), TTL).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_to_copy_that_is_told_to_end_is_succeeded_at_once() {
+    let (server, works) = (server(), "working with");
+    stories::an_example_that_is_told_to_end_is_succeeded_at_once("one_works", &server.url("copied"), works).await;
+}
+
 /// Goal: what somebody else does to the Lease ends a leadership at its next write, and tokens grow on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_is_deleted_or_erased_ends_a_leadership() {

@@ -132,6 +132,14 @@ async fn a_will_releases_its_tenure_and_no_other() {
     assert!(history.to_string().contains("the process was killed"), "{history}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_to_copy_that_is_told_to_end_is_succeeded_at_once() {
+    let server = server();
+    let is_succeeded = stories::an_example_that_is_told_to_end_is_succeeded_at_once;
+    is_succeeded("one_works", &server.url("copied"), "working with").await;
+    is_succeeded("fenced_in_postgres", &server.url("fenced"), "billed, with").await;
+}
+
 /// Goal: what somebody else does to the row ends a leadership at once, and tokens grow on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_deleted_or_erased_ends_a_leadership() {

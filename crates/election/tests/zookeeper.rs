@@ -12,8 +12,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 use stories::{
     a_holder_that_is_cut_off_is_succeeded, a_silent_store_ends_belief, a_will_releases_its_tenure_and_no_other,
-    an_operator_is_heard, campaign, campaign_behind, candidate, everybody_has_its_turn, in_time, log,
-    one_leads_after_the_other, shown,
+    an_example_that_is_told_to_end_is_succeeded_at_once, an_operator_is_heard, campaign, campaign_behind, candidate,
+    everybody_has_its_turn, in_time, log, one_leads_after_the_other, shown,
     strangers::{Observers, Stranger, denial, is_waited_for, refusal},
     town::{Town, query},
 };
@@ -64,6 +64,13 @@ async fn the_stories_of_every_store() {
     everybody_has_its_turn(&url(&zookeeper, "turns"), TTL, 4).await;
     an_operator_is_heard(&url(&zookeeper, "heard"), TTL).await;
     a_will_releases_its_tenure_and_no_other(&url(&zookeeper, "will"), TTL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_to_copy_that_is_told_to_end_is_succeeded_at_once() {
+    // The default of ten seconds is more than fifty ticks of this server.
+    let zookeeper = Zookeeper::start(1, TICK, "maxSessionTimeout=20000").await.expect("it starts");
+    an_example_that_is_told_to_end_is_succeeded_at_once("one_works", &url(&zookeeper, "copied"), "working with").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,6 +60,8 @@ pub struct History {
     tenures: VecDeque<Tenure>,
     /// The note of the last tenure, where it has left one: it is not written here, but beside.
     last_note: Option<String>,
+    /// Number of lines in its place that are none of a history.
+    strange_lines: usize,
 }
 
 impl History {
@@ -107,13 +109,19 @@ impl History {
         self.tenures.iter()
     }
 
-    /// Reads what `Display` writes. Lines that somebody else wrote, and cannot be read, are left out.
+    /// Number of lines that stood in the history's place and were written by something else.
+    pub fn strange_lines(&self) -> usize {
+        self.strange_lines
+    }
+
+    /// Reads what `Display` writes. Lines that somebody else wrote, and cannot be read, are left out and counted.
     pub fn parse(text: &str) -> History {
         let mut tenures: VecDeque<Tenure> = text.lines().filter_map(parse_line).collect();
+        let strange_lines = text.lines().filter(|line| !line.is_empty()).count() - tenures.len();
         while tenures.len() > KEPT {
             tenures.pop_front();
         }
-        History { tenures, last_note: None }
+        History { tenures, last_note: None, strange_lines }
     }
 }
 
@@ -181,6 +189,8 @@ mod tests {
         let ends: Vec<String> = history.tenures().map(|tenure| tenure.before.to_string()).collect();
         assert_eq!(ends, ["first known", "leaving: deploy", "silent for 9.8 s"]);
         assert_eq!(History::parse(&history.to_string()), history);
+        let strange = History::parse(&format!("something else\n\n{history}"));
+        assert!(strange.strange_lines() == 1 && strange.tenures().eq(history.tenures()), "{strange:?}");
     }
 
     /// Goal: a reason is told of the tenure that it is about, and of no later one. Method: the note of the first stays where it is

@@ -151,3 +151,27 @@ fn first_write() {
     assert!(is_late_write_admitted(Office::WithoutRaising), "what the successor has read is no longer true");
     assert!(!is_late_write_admitted(Office::Raises));
 }
+
+/// Goal: the page that tells the stories shows what is played, both forms of each, and nothing that is not. Method: its transcripts are
+/// read as rows of two columns, and laid beside those that are played now.
+#[test]
+fn the_page_shows_both_forms_of_every_story_side_by_side() {
+    let page = include_str!("../../../docs/why-quorum-reads-are-not-enough.md");
+    let mut shown: Vec<[Vec<String>; 2]> = Vec::new();
+    for block in page.split("```text\n").skip(1) {
+        let rows: Vec<&str> = block.split("```").next().unwrap_or_default().lines().collect();
+        let second = rows[0].find("repaired: ").expect("the second column begins with its form");
+        let column = |of: fn(&str, usize) -> &str| {
+            let cells = rows.iter().skip(1).map(|row| of(row, second).trim_end().to_owned());
+            cells.filter(|cell| !cell.is_empty()).collect::<Vec<String>>()
+        };
+        shown.push([column(|row, at| &row[..at.min(row.len())]), column(|row, at| row.get(at..).unwrap_or_default())]);
+    }
+    let played: Vec<[Vec<String>; 2]> = hustings_lease::stories::all()
+        .into_iter()
+        .map(|story| {
+            [story.broken, story.repaired].map(|run| run.to_string().lines().skip(1).map(str::to_owned).collect())
+        })
+        .collect();
+    assert_eq!(shown, played);
+}

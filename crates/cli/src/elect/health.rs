@@ -2,9 +2,9 @@
 
 use super::own::{Own, reap_orphans};
 use super::watchman::Board;
+use crate::logging::say_aside as say;
 use hustings_election::Office;
-use hustings_election::supervisor::{SHIM, end_group};
-use std::ffi::OsStr;
+use hustings_election::supervisor::{SHIM, end_group, this_program};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
@@ -21,12 +21,19 @@ const UNHEALTHY_AFTER: u32 = 2;
 pub(crate) async fn keep(office: Office, command: Option<String>, board: Board) {
     let mut said = board.health();
     let mut noes = if command.is_some() { UNHEALTHY_AFTER } else { 0 };
+    // The reason that was told last, while it says no.
+    let mut told: Option<String> = None;
     let mut answer = Box::pin(ask(command.as_deref(), &board, Duration::ZERO));
     loop {
         office.say_healthy(noes < UNHEALTHY_AFTER && *said.borrow_and_update());
         tokio::select! {
-            is_yes = &mut answer => {
-                noes = if is_yes { 0 } else { noes.saturating_add(1) };
+            said = &mut answer => {
+                noes = if said.is_ok() { 0 } else { noes.saturating_add(1) };
+                let why = said.err().filter(|_| noes >= UNHEALTHY_AFTER);
+                if let Some(why) = why.as_ref().filter(|why| told.as_ref() != Some(why)) {
+                    say(format_args!("not healthy: --health-command {:?} {why}", command.as_deref().unwrap_or_default()));
+                }
+                told = why;
                 answer.set(ask(command.as_deref(), &board, EVERY));
             }
             // The board holds the other end.
@@ -35,51 +42,52 @@ pub(crate) async fn keep(office: Office, command: Option<String>, board: Board) 
     }
 }
 
-/// Asks once more, after a pause; never answers without a command.
-async fn ask(command: Option<&str>, board: &Board, pause: Duration) -> bool {
+/// Asks once more, after a pause; never answers without a command. An error says what the command did instead of saying yes.
+async fn ask(command: Option<&str>, board: &Board, pause: Duration) -> Result<(), String> {
     let Some(command) = command else { return std::future::pending().await };
     tokio::time::sleep(pause).await;
-    succeeds(&mut board.told_to(shell(command)), EVERY).await
+    ended(&mut board.told_to(shell(command)), EVERY, false).await
 }
 
 /// A command of the shell that reads nothing.
 pub(crate) fn shell(command: &str) -> Command {
-    aside("/bin/sh", &["-c", command])
+    aside(Command::new("/bin/sh"), &["-c", command])
 }
 
 /// A program beside the command: it reads nothing, and is a group of its own.
-fn aside(program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
-    let mut aside = Command::new(program);
+fn aside(mut aside: Command, arguments: &[&str]) -> Command {
     aside.args(arguments).stdin(Stdio::null()).kill_on_drop(true).process_group(0);
     aside
 }
 
 /// As [`shell`], one that ends when this process does. Before it is the shell it is this program, for some milliseconds.
+pub(crate) fn dies_with_us(command: &str) -> Command {
+    let me = std::process::id().to_string();
+    aside(this_program().into(), &[SHIM, &me, "-", "/bin/sh", "-c", command])
+}
+
+/// Waits until a command has ended well, beside whose successor nothing may run: what it has started ends with it.
 ///
 /// # Errors
-/// This program's own file is not known.
-pub(crate) fn dies_with_us(command: &str) -> std::io::Result<Command> {
-    let (program, me) = (std::env::current_exe()?, std::process::id().to_string());
-    Ok(aside(program, &[SHIM, &me, "-", "/bin/sh", "-c", command]))
-}
-
-/// Whether a command of [`shell`] ends well, in time. One that does not is killed with all that it has started.
-pub(crate) async fn succeeds(command: &mut Command, within: Duration) -> bool {
-    ended(command, within, false).await
-}
-
-/// As [`succeeds`], of a command beside whose successor nothing may run: what it has started ends with it.
-pub(crate) async fn succeeds_alone(command: &mut Command, within: Duration) -> bool {
+/// What it did instead, in words.
+pub(crate) async fn ends_well_alone(command: &mut Command, within: Duration) -> Result<(), String> {
     ended(command, within, true).await
 }
 
-async fn ended(command: &mut Command, within: Duration, is_alone: bool) -> bool {
+/// Waits until a command of [`shell`] has ended well, and says what it did instead. One that takes longer is killed with all that it
+/// has started.
+async fn ended(command: &mut Command, within: Duration, is_alone: bool) -> Result<(), String> {
     // Processes that earlier ones have left behind, and that have ended since.
     reap_orphans();
-    let Ok(mut own) = Own::start(command) else { return false };
+    let mut own = Own::start(command).map_err(|error| format!("cannot be started: {error}"))?;
     let ended = tokio::time::timeout(within, own.child.wait()).await;
     if ended.is_err() || is_alone {
         own.number.and_then(|pid| i32::try_from(pid).ok()).into_iter().for_each(end_group);
     }
-    matches!(ended, Ok(Ok(status)) if status.success())
+    match ended {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(format!("ended with {status}")),
+        Ok(Err(error)) => Err(format!("cannot be waited for: {error}")),
+        Err(_) => Err(format!("took longer than {within:?}")),
+    }
 }

@@ -1,6 +1,7 @@
 //! Elections of applications on the command line: `run`, `elect`, `observe`, `lock`, `why`.
 
 mod caller;
+mod few;
 mod health;
 mod notify;
 mod own;
@@ -15,7 +16,7 @@ use crate::output::OURS;
 use anyhow::{Context, Result};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, value_parser};
-use hustings_election::{Election, Scheme, StoreAddress};
+use hustings_election::{Election, OpenError, Scheme, StoreAddress};
 use std::time::Duration;
 
 /// An option that takes a time.
@@ -69,7 +70,10 @@ pub(crate) fn election_of(matches: &ArgMatches, name: &str) -> Result<Election> 
     if let Some(in_url) = in_url.filter(|in_url| in_url != name) {
         anyhow::bail!("--store names the election {in_url:?}, and the command line {name:?}: leave one of them out");
     }
-    let election = Election::of(store, name).context("--election")?;
+    let election = Election::of(store, name).map_err(|error| match error {
+        OpenError::User(why) => anyhow::anyhow!(why),
+        other => anyhow::Error::new(other).context("the election's name"),
+    })?;
     Ok(election.ttl(duration_of(matches, "ttl")))
 }
 

@@ -116,16 +116,16 @@ fn containment_of(level: &str) -> Result<Containment> {
 
 /// Runs it; gives the exit code.
 pub(crate) fn run(matches: &ArgMatches) -> u8 {
-    serve(matches, "election")
+    serve(matches, "election", false)
 }
 
 /// Runs a command once, under a lock.
 pub(crate) fn lock(matches: &ArgMatches) -> u8 {
-    serve(matches, "name")
+    serve(matches, "name", true)
 }
 
-fn serve(matches: &ArgMatches, name: &str) -> u8 {
-    let sidecar = match sidecar_of(matches, name) {
+fn serve(matches: &ArgMatches, name: &str, is_lock: bool) -> u8 {
+    let sidecar = match sidecar_of(matches, name, is_lock) {
         Ok(sidecar) => sidecar,
         Err(error) => {
             crate::logging::say(format_args!("{error:#}"));
@@ -148,7 +148,7 @@ fn serve(matches: &ArgMatches, name: &str) -> u8 {
     })
 }
 
-fn sidecar_of(matches: &ArgMatches, name: &str) -> Result<Sidecar> {
+fn sidecar_of(matches: &ArgMatches, name: &str, is_lock: bool) -> Result<Sidecar> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let name = text(name).expect("it is required");
     let command = matches.get_many::<String>("command").into_iter().flatten().next();
@@ -182,6 +182,7 @@ fn sidecar_of(matches: &ArgMatches, name: &str) -> Result<Sidecar> {
         kill_margin,
         on_loss: if text("on-loss").as_deref() == Some("exit") { OnLoss::Exit } else { OnLoss::Campaign },
         restarts: restarts_of(matches)?,
+        must_run: is_lock,
         health_command: text("health-command"),
         pre_stop: text("pre-stop"),
         socket,

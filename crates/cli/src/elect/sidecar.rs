@@ -1,15 +1,16 @@
 //! The sidecar: campaigns, lets the warden run the command, and releases last. [`Sidecar`].
 
-use super::health::{self, dies_with_us, succeeds_alone};
+use super::health::{self, dies_with_us, ends_well_alone};
 use super::notify::{self, Notify, ReadyAs};
 use super::own::{Own, end_orphans, spare_earlier_children};
-use super::signals::{Signalled, Signals};
+use super::signals::{Signalled, Signals, code_of};
 use super::watchman::{self, Board, Wish};
 use crate::exit::Code;
 use crate::logging::say_aside as say;
 use anyhow::{Context, Result, bail};
 use hustings_election::supervisor::{
     CELL, Cage, Say, Start, Tell, Times, WARDEN, adopt_orphans, end_descendants_of, end_group, is_group_gone,
+    this_program,
 };
 use hustings_election::{CampaignError, Change, Election, Leadership, Named, Office, Token};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,6 +20,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -59,6 +61,8 @@ pub(crate) struct Sidecar {
     pub(crate) kill_margin: Duration,
     pub(crate) on_loss: OnLoss,
     pub(crate) restarts: u32,
+    /// Whether it is a failure that the command never ran: a service that stands by may end, a command that waits for a lock may not.
+    pub(crate) must_run: bool,
     pub(crate) health_command: Option<String>,
     pub(crate) pre_stop: Option<String>,
     pub(crate) socket: Option<PathBuf>,
@@ -107,16 +111,30 @@ struct Warden {
     has_reaped: bool,
 }
 
+/// A socket that a warden calls this process at, in a directory of its own: where TMPDIR says, or where else there is room for one.
+fn meeting_place() -> Result<(TempDir, PathBuf, UnixListener)> {
+    let mut whys = Vec::new();
+    for place in [std::env::temp_dir(), "/tmp".into(), "/dev/shm".into(), "/run".into()] {
+        let made = tempfile::Builder::new().prefix("hustings-run-").tempdir_in(&place).and_then(|directory| {
+            let path = directory.path().join("warden");
+            let listener = UnixListener::bind(&path)?;
+            Ok((directory, path, listener))
+        });
+        match made {
+            Ok(made) => return Ok(made),
+            Err(error) => whys.push(format!("{}: {error}", place.display())),
+        }
+    }
+    bail!("no place for the warden's socket, which takes a directory with a short name (TMPDIR): {}", whys.join("; "))
+}
+
 impl Warden {
     /// Starts one that waits to be told.
     async fn start(containment: Containment) -> Result<Warden> {
-        let directory = tempfile::Builder::new().prefix("hustings-run-").tempdir().context("no place for a socket")?;
-        let path = directory.path().join("warden");
-        let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
-        let binary = std::env::current_exe().context("this program's own file")?;
+        let (directory, path, listener) = meeting_place()?;
         let is_first = containment == Containment::Namespace;
         let verb = if is_first { CELL } else { WARDEN };
-        let mut command = Command::new(binary);
+        let mut command = Command::from(this_program());
         command.arg(verb).arg(&path).kill_on_drop(true);
         let mut process = Own::start(&mut command).context("the warden cannot be started")?;
         let accepted = tokio::select! {
@@ -263,16 +281,14 @@ impl Sidecar {
             let mut warden = tokio::select! {
                 started = Warden::start(self.containment) => started?,
                 name = signals.end() => {
-                    say(format_args!("{name} before it stood for election: leaves"));
-                    return Ok(0);
+                    return Ok(self.leaves(name, "before it stood for election"));
                 }
             };
             let campaign = campaign(&office, &board);
             let leadership = tokio::select! {
                 won = campaign => won?,
                 name = signals.end() => {
-                    say(format_args!("{name} while standing for election: leaves"));
-                    return Ok(0);
+                    return Ok(self.leaves(name, "while standing for election"));
                 }
             };
             let mut left = self.restarts;
@@ -310,6 +326,20 @@ impl Sidecar {
                         return Ok(Code::Lost.number());
                     }
                 }
+            }
+        }
+    }
+
+    /// Gives the exit code of one that is told to end and has run nothing.
+    fn leaves(&self, signal: &str, when: &str) -> u8 {
+        match self.must_run {
+            true => {
+                say(format_args!("{signal} {when}: leaves, and {} never ran", self.command.join(" ")));
+                code_of(signal)
+            }
+            false => {
+                say(format_args!("{signal} {when}: leaves"));
+                0
             }
         }
     }
@@ -490,13 +520,8 @@ impl Sidecar {
         let mut left = left.min(self.stop_grace);
         if let Some(command) = &self.pre_stop {
             let begun = Instant::now();
-            match dies_with_us(command) {
-                Ok(command) => {
-                    if !succeeds_alone(&mut board.told_to(command), left / 2).await {
-                        say(format_args!("the pre-stop command failed, or took too long"));
-                    }
-                }
-                Err(error) => say(format_args!("the pre-stop command cannot be run: {error}")),
+            if let Err(why) = ends_well_alone(&mut board.told_to(dies_with_us(command)), left / 2).await {
+                say(format_args!("the pre-stop command {command:?} {why}"));
             }
             left = left.saturating_sub(begun.elapsed());
         }

@@ -29,6 +29,15 @@ pub(super) enum Signalled {
     Relay(i32),
 }
 
+/// The exit code of one that such a signal has ended, as a shell tells it.
+pub(super) fn code_of(name: &str) -> u8 {
+    128 + match name {
+        "SIGHUP" => 1,
+        "SIGINT" => 2,
+        _ => 15,
+    }
+}
+
 impl Signals {
     pub(super) fn new() -> std::io::Result<Signals> {
         Ok(Signals {

@@ -6,7 +6,7 @@ use crate::output::{Format, format_of, not_found, output_argument, unavailable};
 use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use hustings_election::{CampaignError, Change, Election, History, Leader, Loss, Named, StoreError, Wish};
+use hustings_election::{CampaignError, Change, Election, History, Leader, Loss, Named, Scheme, StoreError, Wish};
 use serde_json::json;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -108,7 +108,14 @@ async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
     }
     let id = matches.get_one::<String>("id").cloned().unwrap_or_else(own_id);
     let named = Named::new(&id).value(matches.get_one::<String>("value").cloned().unwrap_or_default());
-    let election = if matches.get_flag("tether") { election.tethered() } else { election };
+    let election = match matches.get_flag("tether") {
+        true if election.scheme() != Scheme::Hustings => {
+            let why = "--tether: only a cluster of Hustings sees that a process has ended: leave it out, and a successor waits until the lease ends, or use `hustings run`, which leaves a last will at every store";
+            return Err(Exit::with(Code::Usage, why));
+        }
+        true => election.tethered(),
+        false => election,
+    };
     let office = election.candidate(named.stop_grace(Duration::ZERO).kill_margin(Duration::ZERO));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut told = async move || {
@@ -217,8 +224,19 @@ pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
     // Read after the leader was seen, so that one of ours stands in it.
     let history = election.history().await.map_err(of_store)?;
     let unwritten = looked.iter().flatten().find(|leader| history.tenures().all(|tenure| tenure.token < leader.token));
+    let strange = match history.strange_lines() {
+        0 => String::new(),
+        lines => format!(
+            "{lines} lines where its history stands were written by something else, and the next winner replaces them"
+        ),
+    };
     if history.tenures().next().is_none() && unwritten.is_none() {
-        return Err(not_found(format!("nobody is known to have led {}", election.name())));
+        let known = format!("nobody is known to have led {}", election.name());
+        let told = if strange.is_empty() { known } else { format!("{known}: {strange}") };
+        return Err(not_found(told));
+    }
+    if !strange.is_empty() {
+        crate::logging::say(format_args!("{strange}"));
     }
     let format = format_of(matches);
     let last_end = last_end(&history, looked.as_ref().map(Option::as_ref));

@@ -3,11 +3,12 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /leader` | 200 when this process leads, 503 elsewhere; id, token, for how long it is valid |
-//! | `GET /events` | each transition, as server-sent events |
+//! | `GET /events` | how it stands, then each transition, as server-sent events |
 //! | `GET /metrics` | `hustings_leadership_*` |
 //! | `POST /step-down` | 202, or 409 where nobody leads, or `to` does not wait; `{"because": "...", "to": "..."}` |
 //! | `POST /health` | 204; `{"healthy": false}`, which counts until somebody says `true` |
 
+use super::few::Few;
 use super::notify::Notify;
 use anyhow::{Context, Result};
 use axum::body::Bytes;
@@ -17,13 +18,13 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use futures::{Stream, StreamExt};
+use futures::{StreamExt, stream};
 use hustings_election::{Change, Election, Leadership, Loss, Office, Renewals, StoreError, Token, Validity};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -42,10 +43,19 @@ pub(crate) struct Wish {
     pub(crate) to: Option<String>,
 }
 
+/// Bytes of the path of a unix socket, which its address has room for beside the zero behind it.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// Callers at once. One that reads nothing and says nothing holds a descriptor, and this process needs some to go on leading; the next
+/// one waits.
+const CALLERS_MAX: usize = 48;
+/// Those of them that may hear of transitions, for as long as they like.
+const HEARERS_MAX: usize = 32;
+
 #[derive(Default)]
 struct Progress {
     /// The tenure in which the command runs, until it is told to stop.
-    tenure: Option<Validity>,
+    tenure: Option<(Token, Validity)>,
     /// The last transition in words.
     because: String,
     /// Transitions by their kind and, where something was lost, by its kind.
@@ -80,7 +90,7 @@ impl Board {
         *told.transitions.entry((change.word(), change.loss().map_or("", Loss::word))).or_default() += 1;
         told.because = change.to_string();
         if let Change::Stops(token, _) | Change::Ends(token, _) = change {
-            told.tenure.take_if(|tenure| tenure.token() == *token);
+            told.tenure.take_if(|(own, _)| own == token);
         }
         // Nobody may listen.
         let _ = self
@@ -95,12 +105,13 @@ impl Board {
 
     /// A tenure begins, and the command with it.
     pub(crate) fn leads(&self, leadership: &Leadership) {
-        self.lock().tenure = Some(leadership.validity());
+        // Where it is over already, none begins.
+        self.lock().tenure = leadership.lead().ok().map(|lead| (lead.token(), leadership.validity()));
     }
 
     fn valid(&self) -> Option<(Token, Duration)> {
-        let tenure = self.lock().tenure.clone()?;
-        Some((tenure.token(), tenure.remaining()?))
+        let (token, validity) = self.lock().tenure.clone()?;
+        Some((token, validity.remaining()?))
     }
 
     /// The application's health, as callers report it; healthy until one has reported.
@@ -140,6 +151,13 @@ pub(crate) async fn start(
         notify,
     };
     if let Some(path) = socket {
+        let length = path.as_os_str().len();
+        if length > SOCKET_PATH_MAX {
+            anyhow::bail!(
+                "--listen unix:{}: a socket's path has {SOCKET_PATH_MAX} bytes at most, and this one has {length}: give a shorter one",
+                path.display()
+            );
+        }
         // One that stands still accepts nobody, and its queue may be full: the kernel says so at once to a caller that does not block.
         let is_in_use = match UnixStream::connect(path).await {
             Ok(_) => true,
@@ -161,7 +179,11 @@ pub(crate) async fn start(
                 path.display()
             );
         }
-        let listener = UnixListener::bind(path).with_context(|| format!("--listen unix:{}", path.display()))?;
+        let listener = UnixListener::bind(path).with_context(|| {
+            let remedy =
+                "the socket is made there: its directory must exist, and this user must be allowed to write in it";
+            format!("--listen unix:{}: {remedy}", path.display())
+        })?;
         // Only this user's processes may ask.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         let router = Router::new()
@@ -172,21 +194,32 @@ pub(crate) async fn start(
             .route("/health", post(health))
             .with_state(board.clone());
         tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
+            if let Err(error) = axum::serve(Few::on(listener, CALLERS_MAX), router).await {
                 crate::logging::say(format_args!("--listen ends: {error}"));
             }
         });
     }
-    Ok((board, wished, socket.map(|path| Listening(path.to_owned()))))
+    Ok((board, wished, socket.map(|path| Listening { path: path.to_owned(), made: file_at(path) })))
 }
 
 /// A socket in the file system; gone when this is dropped.
-pub(crate) struct Listening(PathBuf);
+pub(crate) struct Listening {
+    path: PathBuf,
+    /// The file that was made there.
+    made: Option<(u64, u64)>,
+}
+
+/// Device and number of the file at a path.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    path.symlink_metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // Somebody may have taken it away, and the next one takes what is left.
-        let _ = std::fs::remove_file(&self.0);
+        // Somebody may have taken it away, and another process may listen there by now. What is left the next one takes.
+        if self.made.is_some() && file_at(&self.path) == self.made {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -208,9 +241,19 @@ async fn leader(State(board): State<Board>) -> Response {
     }
 }
 
-async fn events(State(board): State<Board>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+async fn events(State(board): State<Board>) -> Response {
+    if board.events.receiver_count() >= HEARERS_MAX {
+        let why =
+            format!("{HEARERS_MAX} listen already, which are all that may: ask GET /leader, or end one of them\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    }
     let events = BroadcastStream::new(board.events.subscribe());
-    Sse::new(events.filter_map(async |event| Some(Ok(Event::default().data(event.ok()?)))))
+    // The first one says how it stands: who comes late need not ask twice. A change of this moment is told by both, and never by none.
+    let (leads, change) = (board.valid().is_some(), board.lock().because.clone());
+    let now = json!({"id": *board.id, "election": *board.election, "leads": leads, "change": change}).to_string();
+    let later = events.filter_map(async |event| event.ok());
+    let told = stream::once(async { now }).chain(later).map(|event| Ok::<_, Infallible>(Event::default().data(event)));
+    Sse::new(told).into_response()
 }
 
 async fn metrics(State(board): State<Board>) -> String {
@@ -250,6 +293,10 @@ async fn step_down(State(board): State<Board>, body: Bytes) -> Response {
         Err(_) if body.is_empty() => Value::Null,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}\n")).into_response(),
     };
+    if !body.is_null() && !body.is_object() {
+        let why = "the body is no object: {\"because\": \"...\", \"to\": \"...\"}, either of them, or nothing\n";
+        return (StatusCode::BAD_REQUEST, why).into_response();
+    }
     if let Some(name) = ["to", "because"].into_iter().find(|name| !body[name].is_null() && !body[name].is_string()) {
         return (StatusCode::BAD_REQUEST, format!("{name:?} is no text: {}\n", body[name])).into_response();
     }

@@ -318,5 +318,17 @@ fn a_wrong_command_line_of_run_ends_with_2() {
     }
     let file = tempfile::NamedTempFile::new().expect("a file");
     let ended = said(&["--listen", &format!("unix:{}", file.path().display())], store);
-    assert!(ended.stderr.contains("is no socket, and is not replaced: take it away"), "{ended:?}");
+    assert!(
+        ended.code == Some(125) && ended.stderr.contains("is no socket, and is not replaced: take it away"),
+        "{ended:?}"
+    );
+    let long = format!("unix:/tmp/{}", "x".repeat(120));
+    for (listen, why) in [("unix:/no/such/socket", "its directory must exist"), (&long, "107 bytes at most")] {
+        let ended = said(&["--listen", listen], store);
+        assert!(ended.code == Some(125) && ended.stderr.contains(why), "{listen}: {ended:?}");
+    }
+    let tethered = run(Command::new(HUSTINGS).args(["elect", "billing", "--tether", "--store", "etcd://127.0.0.1:1"]));
+    assert!(tethered.code == Some(2) && tethered.stderr.contains("only a cluster of Hustings"), "{tethered:?}");
+    let short = run(Command::new(HUSTINGS).args(["run", "--election", "billing", "--ttl", "300ms", "--", "true"]));
+    assert!(short.code == Some(2) && short.stderr.contains("the lease is too short"), "{short:?}");
 }

@@ -64,7 +64,9 @@ async fn who_is_unhealthy_does_not_stand_for_election_and_leads_no_more() {
     let (ok, said) = (story.path("ok"), story.path("said"));
     let check = format!("echo $HUSTINGS_LEADS $HUSTINGS_ID >> {}; test -e {}", said.display(), ok.display());
     let mut sick = Running::start(&mut story.sidecar("a", &["--health-command", &check], &["sh", "-c", STAYS]));
+    let told = sick.line_with("not healthy");
     sick.line_with("stands back until it is healthy");
+    assert!(told.contains("--health-command") && told.contains("ended with exit status: 1"), "{told}");
     let mut well = Running::start(&mut story.sidecar("b", &[], &["sh", "-c", STAYS]));
     goes_on(&mut well);
     assert_eq!(story.written("said", |said| said.lines().count() > 2).await.lines().next(), Some("false a"));
@@ -137,6 +139,9 @@ async fn leadership_goes_to_the_heir_that_a_caller_names() {
         waits.line_with("waits for its turn");
         waits
     });
+    for body in ["[]", "7", "\"because\""] {
+        assert_eq!(story.post("socket", "/step-down", body), "400", "{body}");
+    }
     let mut events = story.call("socket", "GET", "/events", "");
     // A client that has the head of the answer hears all that comes.
     let mut head = [0; 12];
@@ -152,6 +157,8 @@ async fn leadership_goes_to_the_heir_that_a_caller_names() {
     }
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("because handed over to c"), "{said}");
+    let first = said.split("data: ").nth(1).unwrap_or_default();
+    assert!(first.contains("\"leads\":true"), "who comes late hears how it stands: {said}");
     second.signal(Signal::TERM);
     second.end();
     assert!(second.seen.iter().all(|line| !line.contains("leads billing")), "{:?}", second.seen);

@@ -32,6 +32,10 @@ impl Sitter {
     /// was this process' own, as this process knows; or it has been silent since this moment of boot time.
     pub(crate) fn history_with(&self, there: &[u8], token: Token, note: Option<&Note>, since_micros: u64) -> String {
         let mut history = History::parse(&String::from_utf8_lossy(there));
+        if history.strange_lines() > 0 {
+            let (election, lines) = (&self.election, history.strange_lines());
+            tracing::warn!(%election, lines, "something else had written where this election's history stands: it is replaced");
+        }
         let silence = Duration::from_micros(boot_micros().saturating_sub(since_micros));
         let last = history.tenures().next_back().map(|last| last.token);
         let own = self.last_end.clone().filter(|(token, _)| Some(*token) == last);

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::UnshareFlags;
 use std::io::{Error, Result, Write};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 
 /// The hidden verb: `hustings __cell SOCKET`.
 pub const CELL: &str = "__cell";
@@ -26,6 +26,7 @@ const INSIDE: &str = "--inside";
 
 /// Makes a namespace whose first process is the warden of this socket; ends with it.
 pub fn run_cell(arguments: &[String]) -> ExitCode {
+    super::keep_name();
     let [what] = arguments else { return ExitCode::from(EXIT_SUPERVISOR) };
     let made = match what.as_str() {
         INSIDE => settle().map(|()| ExitCode::SUCCESS),
@@ -44,8 +45,7 @@ pub fn run_cell(arguments: &[String]) -> ExitCode {
 /// # Errors
 /// Why not, in words.
 pub fn try_cell() -> Result<()> {
-    let mut command = Command::new(std::env::current_exe()?);
-    let tried = command.args([CELL, TRY]).stdin(Stdio::null()).output()?;
+    let tried = super::this_program().args([CELL, TRY]).stdin(Stdio::null()).output()?;
     match tried.status.success() {
         true => Ok(()),
         false => Err(Error::other(String::from_utf8_lossy(&tried.stderr).trim().to_owned())),
@@ -93,7 +93,7 @@ fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
 
 /// Runs this program again, as the first process of the namespace.
 fn run(arguments: &[&str]) -> Result<ExitCode> {
-    let ended = Command::new(std::env::current_exe()?).args(arguments).status()?;
+    let ended = super::this_program().args(arguments).status()?;
     Ok(ExitCode::from(ended.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(EXIT_SUPERVISOR)))
 }
 

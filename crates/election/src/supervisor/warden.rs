@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// The hidden verb: `hustings __warden SOCKET`, and a word behind it in a cell.
@@ -22,6 +22,7 @@ const WILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Waits on the socket to be told what to run, runs it, ends it in time.
 pub fn run_warden(arguments: &[String]) -> ExitCode {
+    super::keep_name();
     let (socket, settled) = match arguments {
         [socket] => (socket, Ok(())),
         // Before anything is asked of `/proc`, which is that of another namespace still.
@@ -139,7 +140,7 @@ impl Warden {
     fn start(&mut self, start: Box<Start>) -> std::io::Result<()> {
         let Start { command, environment, times, will, cage } = *start;
         let me = rustix::process::getpid().as_raw_nonzero().to_string();
-        let spawned = Command::new(std::env::current_exe()?)
+        let spawned = super::this_program()
             .args([SHIM, &me])
             .arg(cage.as_ref().map_or("-".as_ref(), |cage| cage.directory().as_os_str()))
             .args(command)

@@ -58,7 +58,7 @@ async fn a_namespace_that_is_missing_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_part_of_a_second_is_refused_with_what_a_lease_can_state() {
     let why = refusal(&server().url("billing"), Duration::from_millis(500)).await;
-    assert!(why.contains("500ms is too short for this store: kubernetes grants 1s"), "{why}");
+    assert!(why.contains("500ms is below 1s, the least that kubernetes grants"), "{why}");
     let none = in_time("a refusal", candidate(&server().url("billing"), Duration::ZERO, "a").campaign()).await;
     assert!(none.is_err_and(|why| why.to_string().contains("a time to live of 0ns is none")), "no store is asked");
 }

@@ -7,7 +7,11 @@ pub mod strangers;
 pub mod town;
 
 use hustings_election::{Change, Election, Leader, Leadership, Loss, Named, Observer, Office, Token, Wish};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::ChildStdout;
 use tokio::sync::mpsc::unbounded_channel;
 
 /// A candidate as another process would have it: with a session of its own.
@@ -67,6 +71,49 @@ pub async fn one_leads_after_the_other(url: &str, ttl: Duration) -> Duration {
     assert!(second.lead().expect("it leads").token() > token, "tokens grow");
     second.resign("done").await;
     took
+}
+
+/// A replica of an example, as a process of its own, of which one line has been awaited.
+async fn replica(
+    example: &str,
+    url: &str,
+    name: &str,
+    line: &str,
+) -> (tokio::process::Child, Lines<BufReader<ChildStdout>>) {
+    let tests = std::env::current_exe().expect("a test has a file");
+    let beside = tests.parent().and_then(Path::parent).expect("it lies in `deps`").join("examples").join(example);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(example).with_extension("rs");
+    let changed = |path: &Path| path.metadata().and_then(|meta| meta.modified()).ok();
+    // One test alone builds none, and would run an older one.
+    let is_built = changed(&beside) > changed(&source);
+    assert!(is_built, "{} is not of today: cargo build -p hustings-election --examples", beside.display());
+    let mut command = tokio::process::Command::new(beside);
+    let started = command.args([url, name]).stdout(Stdio::piped()).kill_on_drop(true).spawn();
+    let mut replica = started.expect("`cargo test` builds the examples");
+    let mut lines = BufReader::new(replica.stdout.take().expect("it is piped")).lines();
+    says(&mut lines, line).await;
+    (replica, lines)
+}
+
+async fn says(lines: &mut Lines<BufReader<ChildStdout>>, what: &str) {
+    let said = async { while !lines.next_line().await.expect("it is read").expect("it goes on").contains(what) {} };
+    in_time(what, said).await;
+}
+
+/// Three replicas of a service to copy, processes of their own: one works, is told to end by a supervisor, and another works at once.
+pub async fn an_example_that_is_told_to_end_is_succeeded_at_once(example: &str, url: &str, works: &str) {
+    let (mut first, _first_lines) = replica(example, url, "a", works).await;
+    let (mut second, mut second_lines) = replica(example, url, "b", "b stands for election").await;
+    let pid = i32::try_from(first.id().expect("it runs")).ok().and_then(rustix::process::Pid::from_raw);
+    let told = Instant::now();
+    rustix::process::kill_process(pid.expect("a process"), rustix::process::Signal::TERM).expect("it runs");
+    says(&mut second_lines, works).await;
+    let took = told.elapsed();
+    println!("{example} at {url}: another works {took:?} after the first was told to end");
+    // The examples ask for the default.
+    assert!(took < Duration::from_secs(5), "{took:?}: it waited for the lease to end");
+    assert!(in_time("the first ends", first.wait()).await.expect("it is waited for").success());
+    second.kill().await.expect("it ends");
 }
 
 /// Many candidates, one after the other: never two at once, tokens grow, everybody has its turn.

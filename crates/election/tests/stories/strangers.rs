@@ -98,7 +98,7 @@ pub enum Observers {
 /// The error of a campaign that is refused for good.
 pub async fn refusal(url: &str, ttl: Duration) -> String {
     match in_time("a refusal", candidate(url, ttl, "a").campaign()).await {
-        Err(CampaignError::Store(why)) => why,
+        Err(CampaignError::Store(why) | CampaignError::Timing(why)) => why,
         other => panic!("{url}: {other:?}"),
     }
 }

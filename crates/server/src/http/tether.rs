@@ -1,8 +1,10 @@
 //! A lease that ends with its owner's process: [`hold`].
 //!
 //! `GET /v1/leases/<id in hex>/tether?from=<IP:PORT>` with `Upgrade: hustings-tether` is answered 101, and then nothing is said
-//! on the connection. When the owner's kernel closes it, because the process is gone, the lease is revoked at once: its keys
-//! vanish after one commit instead of a time to live.
+//! on the connection but one byte of the owner, whichever: it has read the answer, and keeps the connection from now on for as long
+//! as it believes. When the owner's kernel closes it behind that byte, because the process is gone, the lease is revoked at once: its
+//! keys vanish after one commit instead of a time to live. An owner that gave up waiting for the answer hangs up too, and lives on; it
+//! has not said the byte.
 //!
 //! Two things do not end the lease: a connection that *this* side gives up (a member that stops or dies, a peer that is
 //! silent), and anything that stands in between. The owner says the address of its own end; if this member sees another one,
@@ -16,6 +18,7 @@
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,25 +124,33 @@ pub(crate) async fn answer<B: Backend>(services: &Services<B>, mut request: Requ
     response
 }
 
-/// Waits for the end of the connection; true when it was the owner's kernel that ended it.
+/// Waits for the end of the connection; true when it was the owner's kernel that ended it, and the owner had said that it stays.
 async fn hold<B: Backend>(
     context: &Context<B>,
     lease: i64,
-    mut stream: impl AsyncRead + Unpin,
+    stream: impl AsyncRead + Unpin,
     mut stopped: watch::Receiver<bool>,
 ) -> bool {
-    let mut unread = [0; 64];
+    let mut ended = pin!(ended_by_owner(stream));
     let mut look = tokio::time::interval(LOOK_INTERVAL);
     loop {
         tokio::select! {
-            read = stream.read(&mut unread) => if let Some(is_owner) = is_end_of_owner(&read) {
-                return is_owner;
-            },
+            is_owner = &mut ended => return is_owner,
             _ = look.tick() => match context.read_local(&Caller::member(), Need::Nothing).await {
                 Ok(view) if !view.has_lease(lease) => return false,
                 _ => {}
             },
             _ = stopped.changed() => return false,
+        }
+    }
+}
+
+async fn ended_by_owner(mut stream: impl AsyncRead + Unpin) -> bool {
+    let (mut unread, mut stays) = ([0; 64], false);
+    loop {
+        match is_end_of_owner(&stream.read(&mut unread).await) {
+            Some(is_owner) => return is_owner && stays,
+            None => stays = true,
         }
     }
 }
@@ -169,6 +180,14 @@ mod tests {
             assert_eq!(failed(kind), Some(false), "{kind}");
         }
         assert_eq!(is_end_of_owner(&Ok(3)), None);
+    }
+
+    /// Goal: an owner that has not read the answer does not count as one by hanging up. Method: with its byte and without.
+    #[tokio::test]
+    async fn only_who_has_said_that_it_stays_ends_a_lease_by_its_end() {
+        for (said, ends) in [(&b""[..], false), (b"\n", true), (b"what it likes", true)] {
+            assert_eq!(ended_by_owner(said).await, ends, "{said:?}");
+        }
     }
 
     #[test]

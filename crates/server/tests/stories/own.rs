@@ -136,15 +136,21 @@ async fn tether(served: &Served, lease: &str, from: Option<&str>) -> (TcpStream,
     let mut stream = TcpStream::connect(&served.address).await.unwrap();
     let own = stream.local_addr().unwrap().to_string();
     let answer = ask_for_tether(&mut stream, lease, from.unwrap_or(&own), "").await;
+    if answer.starts_with("HTTP/1.1 101") {
+        stream.write_all(b"\n").await.unwrap();
+    }
     (stream, answer)
+}
+
+fn tether_request(lease: &str, from: &str, headers: &str) -> String {
+    format!(
+        "GET /v1/leases/{lease}/tether?from={from} HTTP/1.1\r\nhost: x\r\n{headers}connection: upgrade\r\nupgrade: hustings-tether\r\n\r\n"
+    )
 }
 
 /// Asks for a tether on this connection, with these further headers; gives what is answered at first.
 pub(crate) async fn ask_for_tether(stream: &mut TcpStream, lease: &str, from: &str, headers: &str) -> String {
-    let request = format!(
-        "GET /v1/leases/{lease}/tether?from={from} HTTP/1.1\r\nhost: x\r\n{headers}connection: upgrade\r\nupgrade: hustings-tether\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(tether_request(lease, from, headers).as_bytes()).await.unwrap();
     let mut answer = vec![0; 1_024];
     let length = stream.read(&mut answer).await.unwrap();
     String::from_utf8_lossy(&answer[..length]).into_owned()
@@ -178,6 +184,29 @@ async fn a_lease_ends_with_its_owner() {
     socket2::SockRef::from(&other).set_linger(Some(Duration::ZERO)).unwrap();
     drop(other);
     until_gone(&served, 8).await;
+}
+
+/// Goal: found by a hostile reader: an owner that gives up waiting for the answer of a member that stands still, and holds on at another
+/// one, does not lose its lease when that member goes on. Method: it hangs up behind its request, and behind the answer; another one
+/// after it that confirms ends its own lease.
+#[tokio::test]
+async fn who_has_not_confirmed_a_tether_ends_nothing_by_hanging_up() {
+    let served = Served::start().await;
+    grant(&served, 7).await;
+    for reads in [false, true] {
+        let mut stream = TcpStream::connect(&served.address).await.unwrap();
+        let own = stream.local_addr().unwrap().to_string();
+        match reads {
+            true => drop(ask_for_tether(&mut stream, "7", &own, "").await),
+            false => stream.write_all(tether_request("7", &own, "").as_bytes()).await.unwrap(),
+        }
+        drop(stream);
+    }
+    // One that does confirm, and hangs up after them: what they could do would be done by then.
+    grant(&served, 8).await;
+    drop(tether(&served, "8", None).await);
+    until_gone(&served, 8).await;
+    assert!(served.double.view().has_lease(7), "the owner of this one lives");
 }
 
 /// Goal: a member that stops ends no lease. Method: stop it, while the owner holds on.

@@ -5,7 +5,6 @@ use crate::clock::boot_micros;
 use crate::seat::DriverEvent;
 use crate::stores::shared_lease::SharedLease;
 use crate::stores::troubles::Troubles;
-use hustings_lease::Profile;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
@@ -49,16 +48,6 @@ impl Session {
 
 /// Keeps the session alive for as long as the engine lives; opens another one when it is gone.
 pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<DriverEvent>) {
-    let profile = Profile::CONSUL;
-    if session.ttl < profile.ttl_min {
-        let why = format!(
-            "the time to live {:?} is below {:?}, the least that Consul grants: raise the time to live",
-            session.ttl, profile.ttl_min
-        );
-        // Nobody may stand, and nobody is left to tell.
-        let _ = told.send(DriverEvent::Refused(why));
-        return;
-    }
     if let Err(why) = session.consul.check() {
         let _ = told.send(DriverEvent::Refused(why));
         return;

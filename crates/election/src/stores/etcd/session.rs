@@ -226,21 +226,34 @@ async fn warn_of_version(session: &Session, profile: Profile) {
         return;
     };
     let version = status.into_inner().version;
-    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let (major, minor, patch) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-    let is_below = |fixes: &[(u32, u32)]| {
-        major < 3
-            || major == 3 && fixes.iter().any(|(fixed, at)| minor == *fixed && patch < *at)
-            || major == 3 && minor < 4
-    };
-    if is_below(&[(4, 31), (5, 13)]) {
-        tracing::warn!(
-            %version,
-            "this etcd lets a member that was deposed as leader renew leases (etcd#17465): two may lead; upgrade it to 3.5.13 or later"
-        );
-    } else if is_below(&[(4, 38), (5, 23), (6, 5)]) {
-        tracing::warn!(%version, "this etcd lets a revoked lease be renewed (etcd#20616): upgrade it to 3.5.23 or later");
+    if let Some(fault) = faults_of(&version) {
+        tracing::warn!(%version, "{fault}");
     }
+}
+
+/// The faults of this version of etcd that elections meet, and the first version of the same line that has none of them; `None` for a
+/// sound one, and for one that is no version.
+fn faults_of(version: &str) -> Option<String> {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+    let (major, minor, patch) = (parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0));
+    // Of each line: the first one in which the lease of a deposed leader's client is not renewed, and in which no revoked lease is.
+    let (renews, revives) = match (major, minor) {
+        (3, 4) => (31, 38),
+        (3, 5) => (13, 23),
+        (3, 6) => (0, 5),
+        (3, 0..4) | (0..3, _) => (u32::MAX, u32::MAX),
+        _ => (0, 0),
+    };
+    let mut faults = Vec::new();
+    if patch < renews {
+        faults.push("lets a member that was deposed as leader renew leases (etcd#17465): two may lead");
+    }
+    if patch < revives {
+        faults.push("lets a revoked lease be renewed (etcd#20616)");
+    }
+    let sound = if revives == u32::MAX { "3.5.23".to_owned() } else { format!("{major}.{minor}.{revives}") };
+    let is_sound = faults.is_empty();
+    (!is_sound).then(|| format!("this etcd {}: upgrade it to {sound} or later", faults.join(", and ")))
 }
 
 /// The reason why there is no lease.

@@ -4,8 +4,12 @@
 //! apart from the channel for requests, which moves from member to member, and it ends here only when its lease is over. The
 //! host ends all belief before its thread unwinds, for that closes it, too.
 //!
-//! When the connection is *reset*, something claims that this process is gone, and the server may have been told the same:
-//! the lease counts as lost at once. When the member merely ends it, the lease stands, and another member is asked.
+//! One byte behind the member's answer says that this process keeps the connection from now on. Until then it may hang up, as it does
+//! when a member does not answer in time; what it hangs up on ends nothing.
+//!
+//! When the connection breaks behind that byte (a *reset*, a kernel that gives it up), something claims that this process is gone, and
+//! the server may have been told the same, or may be told later: the lease counts as lost at once. When the member merely ends it, the
+//! lease stands, and another member is asked.
 
 use super::http::{Dialled, dial};
 use super::session::Session;
@@ -17,7 +21,7 @@ use hyper_util::rt::TokioIo;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 /// Pause between two tries.
@@ -27,8 +31,8 @@ const RETRY: Duration = Duration::from_millis(200);
 enum End {
     /// The member ended it, or could not be reached: another one is asked.
     Member,
-    /// Something says that this process is gone.
-    Reset,
+    /// Something says that this process is gone, or will say it.
+    Broken,
     /// The lease is over.
     Lease,
     /// There is none to be had here, and why.
@@ -46,8 +50,8 @@ pub(super) async fn keep(session: Arc<Session>) {
         match hold(&session, lease).await {
             End::Member => tokio::time::sleep(RETRY).await,
             End::Lease => {}
-            End::Reset => {
-                tracing::warn!("the connection that stands for this process was reset: its lease counts as lost");
+            End::Broken => {
+                tracing::warn!("the connection that stands for this process broke: its lease counts as lost");
                 session.lose(lease);
             }
             End::Refused(why) => {
@@ -80,18 +84,32 @@ async fn held(session: &Session, client: &Client, lease: i64) -> End {
         Ok(Err(end)) => return end,
         Err(_) => return End::Member,
     };
+    let confirm = async {
+        stream.write_all(b"\n").await?;
+        stream.flush().await
+    };
+    // From here on an end of this side ends the lease, so no time is set for it.
+    if confirm.await.is_err() {
+        return End::Broken;
+    }
     let mut unread = [0; 64];
     loop {
         match stream.read(&mut unread).await {
             Ok(0) => return End::Member,
             Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return End::Reset,
-            Err(_) => return End::Member,
+            // In TLS a member that was killed says no good-bye, and its kernel ends the connection all the same.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return End::Member,
+            // A member that was killed with words in its hands resets it, too: a lease too few is lost, and none too many is kept.
+            Err(_) => return End::Broken,
         }
     }
 }
 
-async fn open(session: &Session, client: &Client, lease: i64) -> Result<impl AsyncRead + Unpin + use<>, End> {
+async fn open(
+    session: &Session,
+    client: &Client,
+    lease: i64,
+) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, End> {
     let dialled = dial(&session.reach, client.endpoint()).await;
     let Dialled { mut sender, driving, from, host } = dialled.map_err(|_| End::Member)?;
     let mut request = Request::get(format!("/v1/leases/{lease:x}/tether?from={from}"))

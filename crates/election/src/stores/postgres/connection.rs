@@ -211,9 +211,7 @@ async fn connect(
         let words = format!("{}{}", words(error), remedy(error, is_encrypted));
         let why = format!("{endpoint}: {what}, user {user:?}, database {:?}: {words}", place.database);
         match is_final(error) {
-            true if is_denial(error) => {
-                Denied::ForGood(Fault::Denied(format!("{why}; the password comes from the URL or from PGPASSWORD")))
-            }
+            true if is_denial(error) => Denied::ForGood(Fault::Denied(why)),
             true => Denied::ForGood(Fault::Refused(why)),
             false => Denied::ForNow(why),
         }

@@ -41,15 +41,21 @@ pub(super) fn remedy(error: &tokio_postgres::Error, is_encrypted: bool) -> &'sta
         // The rules of who may come, and how, stand in `pg_hba.conf`; the server says in its own language what it misses.
         Some(code) if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION => match is_encrypted {
             false => {
-                "; where the server asks for TLS, say `?sslmode=verify-full&sslrootcert=FILE` behind the URL, or PGSSLMODE and \
-                 PGSSLROOTCERT"
+                "; the user and the password come from the URL, or from PGUSER and PGPASSWORD; where the server asks for TLS, say \
+                 `?sslmode=verify-full&sslrootcert=FILE` behind the URL, or PGSSLMODE and PGSSLROOTCERT"
             }
             true => {
-                "; where the server asks for a certificate, give sslcert=FILE and sslkey=FILE behind the `?` of the URL, or \
-                 PGSSLCERT and PGSSLKEY"
+                "; the user and the password come from the URL, or from PGUSER and PGPASSWORD; where the server asks for a \
+                 certificate, give sslcert=FILE and sslkey=FILE behind the `?` of the URL, or PGSSLCERT and PGSSLKEY"
             }
         },
-        _ if is_final(error) => "; the password comes from the URL or from PGPASSWORD",
+        Some(code) if *code == SqlState::INVALID_CATALOG_NAME => {
+            "; name a database that is there behind the host of the URL, or make this one (`createdb`)"
+        }
+        _ if is_denial(error) => "; the password comes from the URL or from PGPASSWORD",
+        _ if is_final(error) => {
+            "; something of that name is there that is not ours: take it away, or name another database"
+        }
         None if words(error).contains("server does not support TLS") => {
             "; switch it on there (ssl = on), or say `?sslmode=disable` where plain text is meant"
         }
