@@ -12,10 +12,11 @@ use hustings_api::etcdserverpb::PutRequest;
 use hustings_recorder::{Mark, Note, NoteKind, Recording};
 use hustings_testbed::{Program, wait_for};
 use serde_json::Value;
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use support::wall_clock::WallClock;
 use support::{HUSTINGS, run};
 use why::scene::{Scene, sentence};
 
@@ -190,48 +191,15 @@ async fn a_leader_that_gets_no_processor_is_told() {
     assert!(sentence(&told).contains("got no processor for"), "{told}");
 }
 
-/// Shows programs a wall clock that is off by the seconds in a file, which may change at any time.
-const WALL_CLOCK: &str = r#"
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-static volatile long *ahead;
-__attribute__((constructor)) static void find(void) {
-    void *map = mmap(0, sizeof(long), PROT_READ, MAP_SHARED, open(getenv("WALL_CLOCK_AHEAD"), O_RDONLY), 0);
-    if (map == MAP_FAILED) abort();
-    ahead = map;
-}
-int clock_gettime(clockid_t clock, struct timespec *time) {
-    long failed = syscall(SYS_clock_gettime, clock, time);
-    if (!failed && clock == CLOCK_REALTIME && ahead) time->tv_sec += *ahead;
-    return (int)failed;
-}
-"#;
-
 /// Goal: a wall clock that is set moves no leader and is blamed for nothing. Method: real processes whose wall clock is set by an hour,
 /// forward and back; after each the leader is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wall_clock_that_is_set_moves_nobody_and_is_not_blamed() {
-    let directory = tempfile::tempdir().expect("there is room");
-    let [source, library, ahead, wrapper] =
-        ["clock.c", "clock.so", "ahead", "hustings"].map(|name| directory.path().join(name));
-    std::fs::write(&source, WALL_CLOCK).expect("there is room");
-    run(Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source])).ok();
-    std::fs::write(&ahead, 0i64.to_ne_bytes()).expect("there is room");
-    let (library, shown) = (library.display(), ahead.display());
-    let script =
-        format!("#!/bin/sh\nexport LD_PRELOAD='{library}' WALL_CLOCK_AHEAD='{shown}'\nexec '{HUSTINGS}' \"$@\"\n");
-    std::fs::write(&wrapper, script).expect("there is room");
-    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let mut scene = Scene::begin_with(Program::hustings(&wrapper), "raft").await;
+    let clock = WallClock::begin();
+    let mut scene = Scene::begin_with(Program::hustings(clock.program()), "raft").await;
     for (times, seconds) in [(1, 3_600i64), (2, -3_600)] {
         let (leader, term) = (scene.rig.leader().await, scene.term());
-        let file = std::fs::OpenOptions::new().write(true).open(&ahead).expect("it is there");
-        file.write_all_at(&seconds.to_ne_bytes(), 0).expect("there is room");
+        clock.set(seconds);
         let noted = wait_for("all members to note that their wall clocks were set", async || {
             let noted = |node: &hustings_testbed::Node| {
                 let lives = Recording::open(&node.data_dir).ok()?;

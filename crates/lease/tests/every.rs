@@ -31,6 +31,8 @@ struct Setup {
     unstopped: Unstopped,
     /// Number of questions of each that may be left open.
     timeouts: u64,
+    /// How often another member of the store may come to lead it, at any moment.
+    store_leaders: u64,
 }
 
 /// A lease of two ticks of which one is good for nothing, since clocks are off by one.
@@ -70,12 +72,16 @@ struct World {
     store: Rc<StoreModel>,
     hosts: Vec<Rc<Host>>,
     prints: Vec<u64>,
+    /// How often another member of the store has come to lead it.
+    store_leaders: u64,
 }
 
 /// A step that may happen next.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Tick,
+    /// Another member of the store leads: leases run anew, where they live in its leader's memory.
+    ChangeStoreLeader,
     /// It looks, and is answered at once.
     Start(usize),
     Arrive(usize),
@@ -93,7 +99,8 @@ impl World {
         if let Some(defect) = setup.defect {
             laboratory::plant_store(&mut store, defect);
         }
-        let mut world = World { now: 0, store: Rc::new(store), hosts: Vec::new(), prints: Vec::new() };
+        let mut world =
+            World { now: 0, store: Rc::new(store), hosts: Vec::new(), prints: Vec::new(), store_leaders: 0 };
         for number in 0..setup.candidates {
             let mut settings = Settings::new(CandidateId::named(number.to_string()), timing(), setup.profile);
             settings.unstopped = setup.unstopped;
@@ -138,13 +145,16 @@ impl World {
         if !Rc::ptr_eq(&self.store, &before.store) {
             self.prints[before.hosts.len()] = fingerprint(&self.store);
         }
-        fingerprint(&(self.now, &self.prints))
+        fingerprint(&(self.now, self.store_leaders, &self.prints))
     }
 
     fn steps(&self, setup: &Setup) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.now < TICKS {
             steps.push(Step::Tick);
+        }
+        if self.store_leaders < setup.store_leaders {
+            steps.push(Step::ChangeStoreLeader);
         }
         for (number, host) in self.hosts.iter().enumerate() {
             if host.request.is_some() {
@@ -185,6 +195,10 @@ impl World {
             Step::Tick => {
                 self.now += 1;
                 Rc::make_mut(&mut self.store).expire(self.now * TICK);
+            }
+            Step::ChangeStoreLeader => {
+                self.store_leaders += 1;
+                Rc::make_mut(&mut self.store).change_leader(now, Duration::ZERO);
             }
             Step::Start(number) => {
                 let look = self.host(number).desk.command(Request::Look);
@@ -361,17 +375,58 @@ fn one_believes(setup: Setup) {
 fn one_believes_in_every_world_of_three_candidates_and_four_ticks() {
     for profile in [Profile::HUSTINGS, Profile::POSTGRES] {
         let unstopped = Unstopped::Held;
-        one_believes(Setup { profile, defect: None, candidates: 3, requests: 1, unstopped, timeouts: 0 });
+        one_believes(Setup {
+            profile,
+            defect: None,
+            candidates: 3,
+            requests: 1,
+            unstopped,
+            timeouts: 0,
+            store_leaders: 0,
+        });
+    }
+}
+
+/// A number that the environment says, for longer walks by hand.
+fn wished(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok())
+}
+
+/// Leases in the memory of the store's leader begin anew whenever another member leads. LEASE_CANDIDATES=3 walks 2,390,683 worlds of
+/// etcd and 14,098,271 of Consul. ZooKeeper's renewals, which are relayed, are left out: they must be a tick of the store apart, and no
+/// lease of four ticks has room for three of them.
+#[test]
+fn one_believes_where_leases_live_in_the_memory_of_a_leader_that_is_replaced() {
+    let candidates = wished("LEASE_CANDIDATES").map_or(2, |wished| wished as usize);
+    for profile in [Profile::ETCD, Profile::CONSUL].map(|profile| Profile { ttl_min: Duration::ZERO, ..profile }) {
+        let unstopped = Unstopped::Held;
+        one_believes(Setup {
+            profile,
+            defect: None,
+            candidates,
+            requests: 1,
+            unstopped,
+            timeouts: 0,
+            store_leaders: 1,
+        });
     }
 }
 
 #[test]
 fn one_believes_where_two_candidates_renew_look_again_or_release() {
     // LEASE_TIMEOUTS=1 leaves one question of each open, too: 3,005,022 worlds where a candidate that does not stop holds on.
-    let timeouts = std::env::var("LEASE_TIMEOUTS").ok().and_then(|timeouts| timeouts.parse().ok()).unwrap_or(0);
+    let timeouts = wished("LEASE_TIMEOUTS").unwrap_or(0);
     for unstopped in [Unstopped::Held, Unstopped::Lapses] {
         let profile = Profile::POSTGRES;
-        one_believes(Setup { profile, defect: None, candidates: 2, requests: 2, unstopped, timeouts });
+        one_believes(Setup {
+            profile,
+            defect: None,
+            candidates: 2,
+            requests: 2,
+            unstopped,
+            timeouts,
+            store_leaders: 0,
+        });
     }
 }
 
@@ -380,7 +435,8 @@ fn the_walk_convicts_who_counts_from_the_answer() {
     for profile in [Profile::HUSTINGS, Profile::POSTGRES] {
         let defect = Some(Defect::CountsFromTheAnswer);
         let unstopped = Unstopped::Lapses;
-        let walk = walk(&Setup { profile, defect, candidates: 2, requests: 1, unstopped, timeouts: 0 });
+        let walk =
+            walk(&Setup { profile, defect, candidates: 2, requests: 1, unstopped, timeouts: 0, store_leaders: 0 });
         println!("{}: convicted after {} worlds: {:?}", profile.name, walk.worlds, walk.found);
         assert!(walk.found.is_some(), "{}", profile.name);
     }

@@ -1,6 +1,8 @@
-//! What happens around a sidecar while it runs: its program is replaced, its socket is taken away, its callers are many.
+//! What happens around a sidecar while it runs: its program is replaced, its socket is taken away, its callers are many, the wall clock
+//! is set.
 
 use super::story::Story;
+use crate::support::wall_clock::WallClock;
 use crate::support::{HUSTINGS, Running};
 use hustings_testbed::wait_for;
 use rustix::process::Signal;
@@ -99,6 +101,38 @@ async fn callers_that_hold_on_to_the_socket_end_no_leadership() {
     assert_eq!(story.ask("socket", "GET", "/leader", "").0, "200");
     leader.signal(Signal::TERM);
     leader.end();
+}
+
+/// Goal: a wall clock that is set, by an hour and back, ends no leadership and begins none. Method: that of both sidecars, their wardens
+/// and commands; for longer than a lease each time, which the health command's answers count; then the holder is killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wall_clock_that_is_set_moves_no_leadership() {
+    let (story, clock) = (Story::begin().await, WallClock::begin());
+    let program = clock.program().to_str().expect("a path of letters");
+    let healthy = format!("date +%s >> {}", story.path("answers").display());
+    let health = ["--health-command", &healthy];
+    let mut first = Running::start(&mut by(program, &story.sidecar("a", &health, &["sleep", "60"])));
+    first.line_with("leads billing");
+    let mut second = Running::start(&mut by(program, &story.sidecar("b", &[], &["sleep", "60"])));
+    second.line_with("waits for its turn");
+    let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("it is later").as_secs();
+    for ahead in [3_600, 0, -3_600] {
+        let answers = story.lines_at("answers", 1).await;
+        clock.set(ahead);
+        story.lines_at("answers", answers + 6).await;
+        let shown = std::fs::read_to_string(story.path("answers")).expect("it is there");
+        let shown: u64 = shown.lines().next_back().and_then(|line| line.parse().ok()).expect("a time");
+        assert!(
+            shown.abs_diff(now().saturating_add_signed(ahead)) < 30,
+            "the clock was set, for all that the sidecar starts"
+        );
+        let seen = [first.so_far(), second.so_far()].concat();
+        assert!(seen.iter().all(|line| !line.contains("no more")), "{ahead} s ahead: {seen:?}");
+    }
+    first.signal(Signal::KILL);
+    second.line_with("leads billing");
+    second.signal(Signal::TERM);
+    second.end();
 }
 
 /// Goal: whoever waits for a lock in a script, and is told to end, does not go on as if its command had run. Method: the second of two is

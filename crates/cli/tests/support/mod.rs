@@ -1,6 +1,8 @@
 //! Support for the stories: real commands with a deadline, the two real `etcdctl`s, and bytes on a bare socket.
 #![allow(dead_code, reason = "every story is a program of its own and uses its part")]
 
+pub mod wall_clock;
+
 use hustings_testbed::{Program, wait_for};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

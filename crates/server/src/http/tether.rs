@@ -33,6 +33,7 @@ use tonic::{Code, Status};
 
 use crate::context::backend::Backend;
 use crate::context::caller::{Caller, CommonName};
+use crate::context::metrics::Metrics;
 use crate::context::{Context, Learner, Services};
 use crate::http::body::Body;
 use crate::http::own::admit;
@@ -107,13 +108,11 @@ pub(crate) async fn answer<B: Backend>(services: &Services<B>, mut request: Requ
     let context = services.0.clone();
     tokio::spawn(async move {
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
-            context.metrics.on_tether(1);
             if hold(&context, lease, TokioIo::new(upgraded), line.stopped).await {
                 tracing::info!(lease = format!("{lease:x}"), "the process that owns this lease is gone: it ends");
                 // Without a leader the lease ends by its time.
                 let _ = context.propose(&caller, Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
             }
-            context.metrics.on_tether(-1);
         }
         drop(line.slot);
     });
@@ -131,7 +130,7 @@ async fn hold<B: Backend>(
     stream: impl AsyncRead + Unpin,
     mut stopped: watch::Receiver<bool>,
 ) -> bool {
-    let mut ended = pin!(ended_by_owner(stream));
+    let mut ended = pin!(ended_by_owner(stream, || Counted::of(&context.metrics)));
     let mut look = tokio::time::interval(LOOK_INTERVAL);
     loop {
         tokio::select! {
@@ -145,13 +144,30 @@ async fn hold<B: Backend>(
     }
 }
 
-async fn ended_by_owner(mut stream: impl AsyncRead + Unpin) -> bool {
-    let (mut unread, mut stays) = ([0; 64], false);
+/// Waits for the end of the connection, and counts it from the moment at which the owner says that it stays.
+async fn ended_by_owner<C>(mut stream: impl AsyncRead + Unpin, count: impl Fn() -> C) -> bool {
+    let (mut unread, mut counted) = ([0; 64], None);
     loop {
         match is_end_of_owner(&stream.read(&mut unread).await) {
-            Some(is_owner) => return is_owner && stays,
-            None => stays = true,
+            Some(is_owner) => return is_owner && counted.is_some(),
+            None => drop(counted.get_or_insert_with(&count)),
         }
+    }
+}
+
+/// A tether among those that the metrics tell, for as long as this lives.
+struct Counted<'a>(&'a Metrics);
+
+impl Counted<'_> {
+    fn of(metrics: &Metrics) -> Counted<'_> {
+        metrics.on_tether(1);
+        Counted(metrics)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.on_tether(-1);
     }
 }
 
@@ -186,7 +202,7 @@ mod tests {
     #[tokio::test]
     async fn only_who_has_said_that_it_stays_ends_a_lease_by_its_end() {
         for (said, ends) in [(&b""[..], false), (b"\n", true), (b"what it likes", true)] {
-            assert_eq!(ended_by_owner(said).await, ends, "{said:?}");
+            assert_eq!(ended_by_owner(said, || ()).await, ends, "{said:?}");
         }
     }
 

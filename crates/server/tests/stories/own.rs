@@ -215,6 +215,8 @@ async fn a_member_that_stops_ends_no_lease() {
     let served = Served::start().await;
     grant(&served, 7).await;
     let (mut owner, _) = tether(&served, "7", None).await;
+    let counted = async { while !speak(&served, "GET", "/metrics", "").await.1.contains("\nhustings_tethers 1") {} };
+    tokio::time::timeout(Duration::from_secs(10), counted).await.expect("the member has read the owner's byte");
     let double = served.double.clone();
     served.stop().await;
     assert_eq!(owner.read(&mut [0; 8]).await.unwrap(), 0, "the member ended the connection");
