@@ -44,7 +44,7 @@ impl From<std::io::Error> for OpenError {
 }
 
 /// All candidates of one process at one store share a session: one lease, one thread.
-static ENGINES: Mutex<BTreeMap<SessionKey, Vec<Known>>> = Mutex::new(BTreeMap::new());
+static ENGINES: Mutex<BTreeMap<SessionKey, Vec<StartedEngine>>> = Mutex::new(BTreeMap::new());
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 /// Tokens that this process has seen at each store. Engines end and begin anew, and a store that comes back with an old state must not
 /// be believed by the next one.
@@ -62,12 +62,12 @@ const DENIED_PAUSE: Duration = Duration::from_secs(5);
 
 /// An engine that this process has started, and whether its thread has ended: that goes on after all who used it have left, until
 /// nothing stands in the store any more.
-struct Known {
+struct StartedEngine {
     engine: Weak<Engine>,
     ended: watch::Receiver<()>,
 }
 
-impl Known {
+impl StartedEngine {
     fn has_ended(&self) -> bool {
         self.ended.has_changed().is_err()
     }
@@ -238,7 +238,7 @@ impl Election {
             known.retain(|known| !known.has_ended());
             !known.is_empty()
         });
-        engines.entry(key).or_default().push(Known { engine: Arc::downgrade(&engine), ended: engine.ended() });
+        engines.entry(key).or_default().push(StartedEngine { engine: Arc::downgrade(&engine), ended: engine.ended() });
         Ok(engine)
     }
 }

@@ -29,9 +29,9 @@ const READER_TTL: Duration = Duration::from_secs(6);
 
 /// The driver of a store, for candidates with this time to live; tethered to the process where the store can do that.
 pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> Box<dyn Store> {
-    if is_tethered && address.scheme != Scheme::Hustings {
+    if is_tethered && (address.scheme != Scheme::Hustings || address.inside.is_some()) {
         tracing::warn!(
-            "only a cluster of Hustings sees that a process has ended: here a tether changes nothing, and who is killed is \
+            "only a cluster of Hustings that is reached over a network sees that a process has ended: here a tether changes nothing, and who is killed is \
              succeeded when its lease ends; a last will (`Election::with_will`) works at every store"
         );
     }

@@ -504,7 +504,7 @@ impl Rig {
         if let Some(position) = self.replacing.first() {
             bail!("{} could not be replaced within {PATIENCE:?}", self.cluster.nodes[*position].name);
         }
-        let deadline = Instant::now() + PATIENCE;
+        let mut deadline = Instant::now() + PATIENCE;
         let mut missing: BTreeSet<usize> = (0..self.count()).collect();
         while let Some(position) = missing.first().copied() {
             // One whose disk failed it a moment ago may end only now.
@@ -525,11 +525,13 @@ impl Rig {
                 Err(_) if Instant::now() > deadline => {
                     missing.remove(&position);
                     self.leave_out(position)?;
+                    // It may have led: the others have their time anew.
+                    deadline = Instant::now() + PATIENCE;
                 }
                 Err(_) => {}
             }
         }
-        if self.left_out.len() == self.count() {
+        if !self.has_quorum() {
             return Ok(());
         }
         // A disk that was full may have raised it: it stands until an operator has looked, and writes are refused.
@@ -541,12 +543,19 @@ impl Rig {
         Ok(())
     }
 
+    /// Whether more than half of all members serve: the others were left out.
+    pub(crate) fn has_quorum(&self) -> bool {
+        self.left_out.len() * 2 < self.count()
+    }
+
     /// Kills a member that does not serve, so that the others are judged without it; keeps what it warned of last.
     fn leave_out(&mut self, position: usize) -> Result<()> {
         self.cluster.kill(position);
         let node = &self.cluster.nodes[position];
         let log = std::fs::read_to_string(&node.log).with_context(|| node.log.display().to_string())?;
-        let is_warning = |line: &&str| line.contains("\"WARN\"") && !line.contains("a request took too long");
+        let is_said =
+            |line: &&str| line.contains("\"WARN\"") || line.contains("\"ERROR\"") || line.contains("panicked");
+        let is_warning = |line: &&str| is_said(line) && !line.contains("a request took too long");
         let last = log.lines().rev().find(is_warning).unwrap_or("it warned of nothing");
         self.left_out.insert(position, format!("{} does not serve: {last}", node.name));
         Ok(())

@@ -122,8 +122,9 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
     let left_out =
         rig.left_out.values().map(|what| Violation::of("every member serves when all is whole", what.clone()));
     report.violations.extend(left_out);
-    if rig.cluster.live_endpoints().is_empty() {
-        // Nobody is left to be asked what became of the rest.
+    if !rig.has_quorum() {
+        // Nobody is left who could say what became of the rest; what members wrote down themselves is judged all the same.
+        judge_what_is_written(torture, rig, &mut report)?;
         return Ok(report);
     }
     // The last word belongs to a cluster that is whole: every client gets through again.
@@ -173,6 +174,26 @@ fn replay(binary: &Path, nodes: &[Node], report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// Judges what members have left behind: their logs, their ends, their recordings.
+fn judge_what_is_written(torture: &Torture, rig: &mut Rig, report: &mut Report) -> Result<()> {
+    let mut reigns = BTreeSet::new();
+    for node in &rig.cluster.nodes {
+        let (own, violations) = verdict::reigns_in(&node.log)?;
+        reigns.extend(own);
+        report.violations.extend(violations);
+    }
+    report.violations.extend(verdict::one_leader_per_term(&reigns));
+    let terms: BTreeSet<u64> = reigns.iter().map(|reign| reign.term).collect();
+    report.leader_changes = terms.len().saturating_sub(1);
+    rig.note_ends()?;
+    report.expected_ends = rig.expected_ends;
+    // Where members were upgraded, older builds may know nothing of recordings.
+    replay(torture.newer.as_ref().unwrap_or(&torture.binary), &rig.cluster.nodes, report)?;
+    let ends = rig.unexpected_ends.iter().map(|end| Violation::of("nobody ends by itself", end.clone()));
+    report.violations.extend(ends);
+    Ok(())
+}
+
 async fn judge(
     torture: &Torture,
     rig: &mut Rig,
@@ -218,21 +239,7 @@ async fn judge(
     if let Err(nonlinearizable) = judged {
         report.violations.push(Violation::of("linearizable", nonlinearizable.to_string()));
     }
-    let mut reigns = BTreeSet::new();
-    for node in &rig.cluster.nodes {
-        let (own, violations) = verdict::reigns_in(&node.log)?;
-        reigns.extend(own);
-        report.violations.extend(violations);
-    }
-    report.violations.extend(verdict::one_leader_per_term(&reigns));
-    let terms: BTreeSet<u64> = reigns.iter().map(|reign| reign.term).collect();
-    report.leader_changes = terms.len().saturating_sub(1);
-    rig.note_ends()?;
-    report.expected_ends = rig.expected_ends;
-    // Where members were upgraded, older builds may know nothing of recordings.
-    replay(torture.newer.as_ref().unwrap_or(&torture.binary), &rig.cluster.nodes, report)?;
-    let ends = rig.unexpected_ends.iter().map(|end| Violation::of("nobody ends by itself", end.clone()));
-    report.violations.extend(ends);
+    judge_what_is_written(torture, rig, report)?;
     let passed = &rig.proxies.passed;
     let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     report.passed = (read(&passed.connections), read(&passed.bytes), read(&passed.hindered), read(&passed.resets));

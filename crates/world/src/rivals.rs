@@ -78,6 +78,13 @@ struct Rival {
     left: VecDeque<(i64, Place)>,
 }
 
+/// Whether leadership is handed on while leases run out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HandsOver {
+    Yes,
+    No,
+}
+
 /// All rivals for the lock.
 pub(crate) struct Rivals {
     rivals: Vec<Rival>,
@@ -343,18 +350,16 @@ impl<P: Protocol, S: Service> World<P, S> {
 
     /// Lets time pass, all being well, and finds leases that nobody renewed meanwhile and that live all the same. (What was
     /// asked for long ago may renew one late: a member hands it on when it finds a leader.)
-    pub(crate) fn expect_leases_end(&mut self) -> Result<(), Violation> {
+    pub(crate) fn expect_leases_end(&mut self, hands_over: HandsOver) -> Result<(), Violation> {
         if self.load.rivals.rivals.is_empty() {
             return Ok(());
         }
         // A lease's time, by the slowest clock; what a leader may leave unwritten; and an election.
         let patience = TTL_SECONDS as u64 * 1_000_000 * 10 / 9 + STAMP_EVERY + self.settings.election_max() * 2;
-        // In half of all runs leadership is handed on all the while: that loses no more than messages take.
-        let hands_over = self.settings.seed % 2 == 1;
         let before = self.deadlines();
         let until = self.now + patience;
         while self.now < until {
-            if hands_over {
+            if hands_over == HandsOver::Yes {
                 self.apply(&command::Command::Resign(Target::Leader))?;
             }
             self.run_until(self.now + HAND_OVER_EVERY)?;
@@ -370,6 +375,12 @@ impl<P: Protocol, S: Service> World<P, S> {
             )),
             None => Ok(()),
         }
+    }
+
+    /// Whether a rival has come to hold the lock, or was told that it holds it still, by a question that it asked after that moment.
+    pub(crate) fn is_lock_held_since(&self, moment: u64) -> bool {
+        let asked_later = moment + TTL_SECONDS as u64 * TRUST;
+        self.load.rivals.rivals.iter().any(|rival| rival.believes_until > asked_later)
     }
 
     /// All leases and their deadlines in log time, as the leader has applied them.

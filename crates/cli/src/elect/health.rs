@@ -21,19 +21,19 @@ const UNHEALTHY_AFTER: u32 = 2;
 pub(crate) async fn keep(office: Office, command: Option<String>, board: Board) {
     let mut said = board.health();
     let mut noes = if command.is_some() { UNHEALTHY_AFTER } else { 0 };
-    // The reason that was told last, while it says no.
-    let mut told: Option<String> = None;
+    // Once, until it says yes again.
+    let mut is_told = false;
     let mut answer = Box::pin(ask(command.as_deref(), &board, Duration::ZERO));
     loop {
         office.say_healthy(noes < UNHEALTHY_AFTER && *said.borrow_and_update());
         tokio::select! {
             said = &mut answer => {
                 noes = if said.is_ok() { 0 } else { noes.saturating_add(1) };
-                let why = said.err().filter(|_| noes >= UNHEALTHY_AFTER);
-                if let Some(why) = why.as_ref().filter(|why| told.as_ref() != Some(why)) {
-                    say(format_args!("not healthy: --health-command {:?} {why}", command.as_deref().unwrap_or_default()));
+                let says_no = said.err().filter(|_| noes >= UNHEALTHY_AFTER);
+                if let Some(why) = says_no.as_ref().filter(|_| !is_told) {
+                    say(format_args!("not healthy: the --health-command {why}"));
                 }
-                told = why;
+                is_told = says_no.is_some();
                 answer.set(ask(command.as_deref(), &board, EVERY));
             }
             // The board holds the other end.

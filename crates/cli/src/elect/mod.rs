@@ -1,7 +1,7 @@
 //! Elections of applications on the command line: `run`, `elect`, `observe`, `lock`, `why`.
 
+mod bounded_listener;
 mod caller;
-mod few;
 mod health;
 mod notify;
 mod own;

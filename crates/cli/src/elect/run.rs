@@ -2,6 +2,7 @@
 
 use super::notify::ReadyAs;
 use super::sidecar::{Containment, OnLoss, Sidecar};
+use super::watchman::SOCKET_PATH_MAX;
 use super::{caller_arguments, duration_argument, duration_of, election_of, own_id, start_logging, store_arguments};
 use crate::exit::Code;
 use anyhow::{Context, Result, bail};
@@ -170,6 +171,10 @@ fn sidecar_of(matches: &ArgMatches, name: &str, is_lock: bool) -> Result<Sidecar
     let socket = match text("listen") {
         None => None,
         Some(listen) => match listen.strip_prefix("unix:") {
+            Some(path) if path.len() > SOCKET_PATH_MAX => bail!(
+                "--listen {listen}: a socket's path has {SOCKET_PATH_MAX} bytes at most, and this one has {}: give a shorter one",
+                path.len()
+            ),
             Some(path) if !path.is_empty() => Some(PathBuf::from(path)),
             _ => bail!("--listen {listen:?} is not of the form unix:PATH"),
         },

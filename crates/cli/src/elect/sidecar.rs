@@ -112,7 +112,7 @@ struct Warden {
 }
 
 /// A socket that a warden calls this process at, in a directory of its own: where TMPDIR says, or where else there is room for one.
-fn meeting_place() -> Result<(TempDir, PathBuf, UnixListener)> {
+fn warden_socket() -> Result<(TempDir, PathBuf, UnixListener)> {
     let mut whys = Vec::new();
     for place in [std::env::temp_dir(), "/tmp".into(), "/dev/shm".into(), "/run".into()] {
         let made = tempfile::Builder::new().prefix("hustings-run-").tempdir_in(&place).and_then(|directory| {
@@ -131,7 +131,7 @@ fn meeting_place() -> Result<(TempDir, PathBuf, UnixListener)> {
 impl Warden {
     /// Starts one that waits to be told.
     async fn start(containment: Containment) -> Result<Warden> {
-        let (directory, path, listener) = meeting_place()?;
+        let (directory, path, listener) = warden_socket()?;
         let is_first = containment == Containment::Namespace;
         let verb = if is_first { CELL } else { WARDEN };
         let mut command = Command::from(this_program());
@@ -330,11 +330,11 @@ impl Sidecar {
         }
     }
 
-    /// Gives the exit code of one that is told to end and has run nothing.
+    /// Gives the exit code of one that is told to end and runs nothing.
     fn leaves(&self, signal: &str, when: &str) -> u8 {
         match self.must_run {
             true => {
-                say(format_args!("{signal} {when}: leaves, and {} never ran", self.command.join(" ")));
+                say(format_args!("{signal} {when}: leaves, and the command was not run"));
                 code_of(signal)
             }
             false => {
@@ -521,7 +521,7 @@ impl Sidecar {
         if let Some(command) = &self.pre_stop {
             let begun = Instant::now();
             if let Err(why) = ends_well_alone(&mut board.told_to(dies_with_us(command)), left / 2).await {
-                say(format_args!("the pre-stop command {command:?} {why}"));
+                say(format_args!("the pre-stop command {why}"));
             }
             left = left.saturating_sub(begun.elapsed());
         }

@@ -8,7 +8,7 @@
 //! | `POST /step-down` | 202, or 409 where nobody leads, or `to` does not wait; `{"because": "...", "to": "..."}` |
 //! | `POST /health` | 204; `{"healthy": false}`, which counts until somebody says `true` |
 
-use super::few::Few;
+use super::bounded_listener::BoundedListener;
 use super::notify::Notify;
 use anyhow::{Context, Result};
 use axum::body::Bytes;
@@ -44,7 +44,7 @@ pub(crate) struct Wish {
 }
 
 /// Bytes of the path of a unix socket, which its address has room for beside the zero behind it.
-const SOCKET_PATH_MAX: usize = 107;
+pub(crate) const SOCKET_PATH_MAX: usize = 107;
 
 /// Callers at once. One that reads nothing and says nothing holds a descriptor, and this process needs some to go on leading; the next
 /// one waits.
@@ -151,13 +151,6 @@ pub(crate) async fn start(
         notify,
     };
     if let Some(path) = socket {
-        let length = path.as_os_str().len();
-        if length > SOCKET_PATH_MAX {
-            anyhow::bail!(
-                "--listen unix:{}: a socket's path has {SOCKET_PATH_MAX} bytes at most, and this one has {length}: give a shorter one",
-                path.display()
-            );
-        }
         // One that stands still accepts nobody, and its queue may be full: the kernel says so at once to a caller that does not block.
         let is_in_use = match UnixStream::connect(path).await {
             Ok(_) => true,
@@ -194,7 +187,7 @@ pub(crate) async fn start(
             .route("/health", post(health))
             .with_state(board.clone());
         tokio::spawn(async move {
-            if let Err(error) = axum::serve(Few::on(listener, CALLERS_MAX), router).await {
+            if let Err(error) = axum::serve(BoundedListener::on(listener, CALLERS_MAX), router).await {
                 crate::logging::say(format_args!("--listen ends: {error}"));
             }
         });

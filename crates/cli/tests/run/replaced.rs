@@ -152,7 +152,7 @@ async fn a_lock_that_is_given_up_is_no_success() {
         waiting.line_with("waits for its turn");
         waiting.signal(signal);
         assert_eq!(waiting.end(), Some(code), "{:?}", waiting.seen);
-        assert!(waiting.seen.iter().any(|line| line.contains("true never ran")), "{:?}", waiting.seen);
+        assert!(waiting.seen.iter().any(|line| line.contains("the command was not run")), "{:?}", waiting.seen);
     }
     holder.signal(Signal::TERM);
     holder.end();

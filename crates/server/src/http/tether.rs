@@ -107,12 +107,12 @@ pub(crate) async fn answer<B: Backend>(services: &Services<B>, mut request: Requ
     let request = Request::from_parts(head, body);
     let context = services.0.clone();
     tokio::spawn(async move {
-        if let Ok(upgraded) = hyper::upgrade::on(request).await {
-            if hold(&context, lease, TokioIo::new(upgraded), line.stopped).await {
-                tracing::info!(lease = format!("{lease:x}"), "the process that owns this lease is gone: it ends");
-                // Without a leader the lease ends by its time.
-                let _ = context.propose(&caller, Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
-            }
+        if let Ok(upgraded) = hyper::upgrade::on(request).await
+            && hold(&context, lease, TokioIo::new(upgraded), line.stopped).await
+        {
+            tracing::info!(lease = format!("{lease:x}"), "the process that owns this lease is gone: it ends");
+            // Without a leader the lease ends by its time.
+            let _ = context.propose(&caller, Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
         }
         drop(line.slot);
     });
@@ -130,7 +130,7 @@ async fn hold<B: Backend>(
     stream: impl AsyncRead + Unpin,
     mut stopped: watch::Receiver<bool>,
 ) -> bool {
-    let mut ended = pin!(ended_by_owner(stream, || Counted::of(&context.metrics)));
+    let mut ended = pin!(ended_by_owner(stream, || TetherGauge::of(&context.metrics)));
     let mut look = tokio::time::interval(LOOK_INTERVAL);
     loop {
         tokio::select! {
@@ -156,16 +156,16 @@ async fn ended_by_owner<C>(mut stream: impl AsyncRead + Unpin, count: impl Fn() 
 }
 
 /// A tether among those that the metrics tell, for as long as this lives.
-struct Counted<'a>(&'a Metrics);
+struct TetherGauge<'a>(&'a Metrics);
 
-impl Counted<'_> {
-    fn of(metrics: &Metrics) -> Counted<'_> {
+impl TetherGauge<'_> {
+    fn of(metrics: &Metrics) -> TetherGauge<'_> {
         metrics.on_tether(1);
-        Counted(metrics)
+        TetherGauge(metrics)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for TetherGauge<'_> {
     fn drop(&mut self) {
         self.0.on_tether(-1);
     }

@@ -67,6 +67,11 @@ impl Session {
         self.ttl / 10
     }
 
+    /// Time that a lease lives after its last renewal.
+    pub(super) fn longest(&self) -> Duration {
+        self.granted.get().copied().unwrap_or(self.ttl)
+    }
+
     /// The way to the cluster.
     pub(super) fn client(&self) -> Option<Client> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -86,7 +91,7 @@ impl Session {
 
     /// Lets a lease go for which no answer has come for as long as it lives, and asks for its end: that may arrive where answers are late.
     fn give_up_overdue(&self) {
-        let ttl = self.granted.get().copied().unwrap_or(self.ttl);
+        let ttl = self.longest();
         let (Some(id), Some(client)) = (self.lease.take_overdue(ttl), self.client()) else { return };
         self.lease.interrupt();
         tokio::spawn(timeout(ttl, async move {
@@ -234,8 +239,9 @@ async fn warn_of_version(session: &Session, profile: Profile) {
 /// The faults of this version of etcd that elections meet, and the first version of the same line that has none of them; `None` for a
 /// sound one, and for one that is no version.
 fn faults_of(version: &str) -> Option<String> {
-    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
-    let (major, minor, patch) = (parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0));
+    let numbers = version.split(['-', '+']).next()?;
+    let mut parts = numbers.split('.').map(|part| part.parse::<u32>().ok());
+    let (major, minor, patch) = (parts.next()??, parts.next()??, parts.next()??);
     // Of each line: the first one in which the lease of a deposed leader's client is not renewed, and in which no revoked lease is.
     let (renews, revives) = match (major, minor) {
         (3, 4) => (31, 38),
@@ -393,5 +399,32 @@ async fn renew_until(session: &Session) -> Result<(), ()> {
             },
         }
         sent = leave()?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: each version hears of all its faults, and of the version of its own line that has none. Method: both sides of each edge.
+    #[test]
+    fn versions_of_etcd_are_told_what_they_have_and_what_helps() {
+        let told = |version: &str| faults_of(version).unwrap_or_default();
+        for (version, faults, sound) in [
+            ("3.3.27", 2, "3.5.23"),
+            ("3.4.30", 2, "3.4.38"),
+            ("3.4.31", 1, "3.4.38"),
+            ("3.5.1", 2, "3.5.23"),
+            ("3.5.13", 1, "3.5.23"),
+            ("3.6.0", 1, "3.6.5"),
+            ("3.6.4-rc.1", 1, "3.6.5"),
+        ] {
+            let said = told(version);
+            assert_eq!(said.matches("etcd#").count(), faults, "{version}: {said}");
+            assert!(said.ends_with(&format!("upgrade it to {sound} or later")), "{version}: {said}");
+        }
+        for version in ["3.4.38", "3.5.23", "3.6.5", "3.6.5-x", "3.7.0", "4.0.0", "", "3.5", "unknown"] {
+            assert_eq!(told(version), "", "{version}");
+        }
     }
 }

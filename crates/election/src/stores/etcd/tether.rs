@@ -52,7 +52,6 @@ pub(super) async fn keep(session: Arc<Session>) {
             End::Lease => {}
             End::Broken => {
                 tracing::warn!("the connection that stands for this process broke: its lease counts as lost");
-                session.lose(lease);
             }
             End::Refused(why) => {
                 tracing::warn!("a killed process is succeeded only when its lease ends by time: {why}");
@@ -90,7 +89,7 @@ async fn held(session: &Session, client: &Client, lease: i64) -> End {
     };
     // From here on an end of this side ends the lease, so no time is set for it.
     if confirm.await.is_err() {
-        return End::Broken;
+        return broken(session, lease, stream);
     }
     let mut unread = [0; 64];
     loop {
@@ -100,16 +99,28 @@ async fn held(session: &Session, client: &Client, lease: i64) -> End {
             // In TLS a member that was killed says no good-bye, and its kernel ends the connection all the same.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return End::Member,
             // A member that was killed with words in its hands resets it, too: a lease too few is lost, and none too many is kept.
-            Err(_) => return End::Broken,
+            Err(_) => return broken(session, lease, stream),
         }
     }
+}
+
+/// Loses the lease first. What is left of the connection ends when nobody can believe in it any more, for the member may take that end for
+/// this process' own.
+fn broken(session: &Session, lease: i64, stream: impl AsyncRead + Send + 'static) -> End {
+    session.lose(lease);
+    let lasts = session.longest();
+    tokio::spawn(async move {
+        tokio::time::sleep(lasts).await;
+        drop(stream);
+    });
+    End::Broken
 }
 
 async fn open(
     session: &Session,
     client: &Client,
     lease: i64,
-) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, End> {
+) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>, End> {
     let dialled = dial(&session.reach, client.endpoint()).await;
     let Dialled { mut sender, driving, from, host } = dialled.map_err(|_| End::Member)?;
     let mut request = Request::get(format!("/v1/leases/{lease:x}/tether?from={from}"))

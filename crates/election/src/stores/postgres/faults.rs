@@ -52,6 +52,9 @@ pub(super) fn remedy(error: &tokio_postgres::Error, is_encrypted: bool) -> &'sta
         Some(code) if *code == SqlState::INVALID_CATALOG_NAME => {
             "; name a database that is there behind the host of the URL, or make this one (`createdb`)"
         }
+        Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
+            "; let the user come to this database there (GRANT CONNECT ON DATABASE), or name another user or database in the URL"
+        }
         _ if is_denial(error) => "; the password comes from the URL or from PGPASSWORD",
         _ if is_final(error) => {
             "; something of that name is there that is not ours: take it away, or name another database"

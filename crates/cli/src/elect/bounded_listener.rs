@@ -1,4 +1,4 @@
-//! A unix socket that serves few callers at once: [`Few`].
+//! A unix socket that serves few callers at once: [`BoundedListener`].
 
 use std::io::Result;
 use std::pin::Pin;
@@ -10,18 +10,18 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A socket with so many places: whoever comes when all are taken waits until somebody leaves.
-pub(crate) struct Few {
+pub(crate) struct BoundedListener {
     socket: UnixListener,
     places: Arc<Semaphore>,
 }
 
-impl Few {
-    pub(crate) fn on(socket: UnixListener, places: usize) -> Few {
-        Few { socket, places: Arc::new(Semaphore::new(places)) }
+impl BoundedListener {
+    pub(crate) fn on(socket: UnixListener, places: usize) -> BoundedListener {
+        BoundedListener { socket, places: Arc::new(Semaphore::new(places)) }
     }
 }
 
-impl axum::serve::Listener for Few {
+impl axum::serve::Listener for BoundedListener {
     type Io = Caller;
     type Addr = SocketAddr;
 
