@@ -347,6 +347,15 @@ impl Paxos {
         if self.repair_promises_if_quiet(out) {
             return;
         }
+        // `[OURS]` What is open while nothing gets on is never quiet: who has promised a higher ballot accepts nothing of this one, and a
+        // change of membership needs others than the present voters. A ballot above that promise may have them.
+        let refuser = self.reign().and_then(|reign| {
+            let is_open = reign.end > self.node.commit && reign.commit_at_check == self.node.commit;
+            reign.refusers.iter().copied().find(|id| is_open && self.node.membership.is_voter(*id))
+        });
+        if let Some(refuser) = refuser.filter(|_| !self.options.as_published) {
+            return self.back_down(Reason::HigherTerm(refuser), out);
+        }
         let commit = self.node.commit;
         let Some(reign) = self.reign_mut() else { return };
         reign.is_stuck = reign.commit_at_check == commit;

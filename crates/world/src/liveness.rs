@@ -215,7 +215,8 @@ fn lock_is_had<P: Protocol, S: Service>(world: &mut World<P, S>, state: &str) ->
     // A holder needs four answers within its trust in a lease of three seconds: none comes to be where clients wait for longer.
     let (passed, done) = (world.now() - since, world.counts.completed - completed);
     let is_brisk = passed * world.settings.load.clients <= done * (2 * PACE + BRISK);
-    let is_possible = is_brisk && world.has_quorum_beside_the_sick() && !world.has_slow_leader();
+    let is_possible =
+        is_brisk && world.has_quorum_beside_the_sick() && !world.has_slow_leader() && world.has_few_strangers();
     if is_possible && !world.is_lock_held_since(since) {
         let what = format!(
             "{state}, {done} operations of others are done, and for {} s no rival got the lock",

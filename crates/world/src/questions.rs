@@ -73,6 +73,13 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.leader().and_then(|leader| self.position(leader)).is_some_and(is_slow)
     }
 
+    /// Whether three of four machines that run or may run are members: rivals ask them all in turn, also those that were removed.
+    pub(crate) fn has_few_strangers(&self) -> bool {
+        let membership = self.leader_position().and_then(|at| Some(self.machines[at].replica.as_ref()?.membership()));
+        let is_member = |machine: &&Machine<P, S>| membership.is_some_and(|membership| membership.has(machine.id));
+        self.machines.iter().filter(is_member).count() * 4 >= self.machines.len() * 3
+    }
+
     /// The member of the leader's membership that has applied the least, by position, and how far it has got; `None` while nobody leads.
     pub(crate) fn lowest_applied(&self) -> Option<(usize, Reached)> {
         let membership = self.machines[self.leader_position()?].replica.as_ref()?.membership();

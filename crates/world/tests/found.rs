@@ -99,6 +99,11 @@ fn one_that_is_ahead_and_offers_a_snapshot_is_taken_at_its_word_in_time() {
 }
 
 #[test]
+fn a_leader_that_hears_one_that_refuses_and_too_few_others_gives_way() {
+    play::<Paxos>(include_str!("found/paxos-refused-by-one-that-it-hears.txt"));
+}
+
+#[test]
 fn one_that_fetches_a_snapshot_over_links_that_lose_is_waited_for() {
     play_all(include_str!("found/gmt2000-fetches-over-links-that-lose.txt"));
 }
