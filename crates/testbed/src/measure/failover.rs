@@ -162,7 +162,9 @@ impl Subject {
         }
         if plan.entries > 0 {
             let entries = plan.entries.to_string();
-            let words = ["put", "--keys", "1000", "--total", &entries, "--clients", "256", "--warm-up", "0s"];
+            // Small values: a snapshot is due after 64 MiB of commands, too.
+            let words = ["put", "--keys", "1000", "--total", &entries, "--value-size", "16", "--clients", "256"];
+            let words = [&words[..], &["--warm-up", "0s"]].concat();
             bench(&cluster, plan.binary, &words).await?;
         }
         let crowd = Crowd::at(&cluster, plan.crowd).await?;
