@@ -349,16 +349,15 @@ impl Paxos {
         }
         // `[OURS]` What is open while nothing gets on is never quiet: who has promised a higher ballot accepts nothing of this one, and a
         // change of membership needs others than the present voters. A ballot above that promise may have them.
-        let refuser = self.reign().and_then(|reign| {
-            let is_open = reign.end > self.node.commit && reign.commit_at_check == self.node.commit;
-            reign.refusers.iter().copied().find(|id| is_open && self.node.membership.is_voter(*id))
-        });
-        if let Some(refuser) = refuser.filter(|_| !self.options.as_published) {
+        let commit = self.node.commit;
+        let Some(reign) = self.reign() else { return };
+        let is_stuck = reign.commit_at_check == commit;
+        let refuser = self.refusing_voter().filter(|_| is_stuck && reign.end > commit && !self.options.as_published);
+        if let Some(refuser) = refuser {
             return self.back_down(Reason::HigherTerm(refuser), out);
         }
-        let commit = self.node.commit;
         let Some(reign) = self.reign_mut() else { return };
-        reign.is_stuck = reign.commit_at_check == commit;
+        reign.is_stuck = is_stuck;
         reign.commit_at_check = commit;
         // Under a load that never ends nothing is quiet by itself. Slots that are open for longer than one check are not waited for
         // twice.
@@ -368,12 +367,16 @@ impl Paxos {
         self.on_checked(out);
     }
 
-    /// TL-9: a voter that has promised a higher ballot than this one, and counts for nothing until this leader has one
-    /// above it.
+    /// A voter that has promised a higher ballot than this one, and counts for nothing until this leader has one above it.
+    fn refusing_voter(&self) -> Option<NodeId> {
+        self.reign()?.refusers.iter().copied().find(|id| self.node.membership.is_voter(*id))
+    }
+
+    /// TL-9: such a voter, where a prepare round of this leader may win it back.
     fn lost_acceptor(&self) -> Option<NodeId> {
-        let reign = self.reign().filter(|reign| reign.stage == Stage::Leading && reign.office.transfer.is_none())?;
+        self.reign().filter(|reign| reign.stage == Stage::Leading && reign.office.transfer.is_none())?;
         let may_repair = self.node.may_lead() && !self.options.as_published;
-        reign.refusers.iter().copied().find(|id| may_repair && self.node.membership.is_voter(*id))
+        self.refusing_voter().filter(|_| may_repair)
     }
 
     /// A prepare round in a higher ballot, while nothing is under way. Says whether it began.

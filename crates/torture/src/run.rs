@@ -124,6 +124,8 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
     report.violations.extend(left_out);
     if !rig.has_quorum() {
         // Nobody is left who could say what became of the rest; what members wrote down themselves is judged all the same.
+        let what = format!("{} of {} members do not", rig.left_out.len(), torture.nodes);
+        report.violations.push(Violation::of("a majority serves when all is whole", what));
         judge_what_is_written(torture, rig, &mut report)?;
         return Ok(report);
     }

@@ -9,6 +9,7 @@ pub(crate) mod run;
 mod sidecar;
 mod signals;
 pub(crate) mod verbs;
+mod warden;
 mod watchman;
 
 use crate::credentials;

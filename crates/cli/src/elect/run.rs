@@ -1,7 +1,8 @@
 //! `hustings run`: this command, only while I lead.
 
 use super::notify::ReadyAs;
-use super::sidecar::{Containment, OnLoss, Sidecar};
+use super::sidecar::{OnLoss, Sidecar};
+use super::warden::Containment;
 use super::watchman::SOCKET_PATH_MAX;
 use super::{caller_arguments, duration_argument, duration_of, election_of, own_id, start_logging, store_arguments};
 use crate::exit::Code;

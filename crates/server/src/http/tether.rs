@@ -150,7 +150,8 @@ async fn ended_by_owner<C>(mut stream: impl AsyncRead + Unpin, count: impl Fn() 
     loop {
         match is_end_of_owner(&stream.read(&mut unread).await) {
             Some(is_owner) => return is_owner && counted.is_some(),
-            None => drop(counted.get_or_insert_with(&count)),
+            None if counted.is_none() => counted = Some(count()),
+            None => {}
         }
     }
 }
