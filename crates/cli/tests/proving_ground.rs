@@ -206,6 +206,40 @@ fn a_search_that_is_interrupted_tells_and_keeps_what_it_found() {
     }
 }
 
+/// Number of facts that a search in this corpus says it reached, and of the runs that it kept.
+fn searched(corpus: &Path, arguments: &[&str]) -> (u64, u64) {
+    let search = ["simulate", "--guided", "--minutes", "1", "--corpus", text(corpus)];
+    let output = hustings(&[&search, arguments].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let told = String::from_utf8_lossy(&output.stdout);
+    let number = |name: &str| {
+        let line = told.lines().find(|line| line.starts_with(name)).expect("the line is there");
+        line.split_whitespace().last().and_then(|word| word.parse().ok()).expect("a number")
+    };
+    (number("facts reached"), number("runs kept"))
+}
+
+/// Goal: what a search kept is where the next one begins. Method: a short search; one that only runs what was kept; one that has no time for
+/// all of it; and a file that no search wrote.
+#[test]
+fn a_search_begins_with_what_an_earlier_one_kept_and_loses_none_of_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = || std::fs::read_dir(directory.path()).expect("a directory").count() as u64;
+    let (reached, kept) = searched(directory.path(), &["--seed", "1", "--seeds", "30"]);
+    assert_eq!(files(), kept);
+    let count = kept.to_string();
+    let (again, needed) = searched(directory.path(), &["--seed", "2", "--seeds", &count]);
+    assert!(again >= reached && needed <= kept, "{again} of {reached} facts by {needed} of {kept} runs");
+    assert_eq!(files(), needed);
+    searched(directory.path(), &["--seed", "3", "--seeds", "1"]);
+    assert_eq!(files(), needed, "what was not run stays");
+    let story = directory.path().join("raft-00000.txt");
+    std::fs::write(&story, "cluster 3\nsettle 5s\n").expect("a file");
+    let output = hustings(&["simulate", "--guided", "--seeds", "1", "--corpus", text(directory.path())]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains(text(&story)), "{}", said(&output));
+}
+
 #[test]
 fn seeds_that_are_interrupted_are_summed_up() {
     for (arguments, summary) in

@@ -24,6 +24,7 @@ mod charts;
 pub mod check;
 pub mod compare;
 pub mod convict;
+mod corpus;
 mod files;
 mod interruption;
 pub mod lab;

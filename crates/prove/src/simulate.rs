@@ -1,5 +1,6 @@
 //! `hustings simulate`: what seeds draw, judged at every step.
 
+use super::corpus::Corpus;
 use super::picture::{Run, Time};
 use super::{common, files, is_json, report, subject_of};
 use crate::interruption::Interruption;
@@ -65,7 +66,10 @@ pub fn command() -> Command {
             .value_name("DIRECTORY")
             .requires("guided")
             .value_parser(value_parser!(PathBuf))
-            .help("Write the runs that reached something new here, as scripts for `hustings play`"),
+            .help(
+                "Begin with the runs that are kept here, and keep those that reach something new in their place, as scripts for \
+                 `hustings play`",
+            ),
     )
     .arg(
         Arg::new("for")
@@ -366,6 +370,10 @@ impl Simulation<'_> {
         let mut search = Search::new(guided.seed, self.nodes, self.safety);
         search.are_votes_promises = !self.subject.is_published;
         search.witnesses = self.witnesses;
+        let corpus = guided.corpus.as_ref().map(|folder| Corpus { folder, protocol: &self.subject.protocol });
+        if let Some(corpus) = &corpus {
+            search.hand(corpus.read()?);
+        }
         let bar = guided.runs.map_or_else(ProgressBar::no_length, ProgressBar::new);
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs  {elapsed} of {duration}  {msg}") {
             bar.set_style(style);
@@ -401,12 +409,8 @@ impl Simulation<'_> {
             println!("{:<28} {}", "facts reached", search.reached());
             println!("{:<28} {}", "runs kept", search.corpus().len());
         }
-        if let Some(directory) = &guided.corpus {
-            for (number, kept) in search.corpus().iter().enumerate() {
-                let path = directory.join(format!("{}-{number:05}.txt", self.subject.protocol));
-                let headline = vec![format!("Reached {} facts that no run before it had reached.", kept.brought)];
-                files::write(&path, &kept.plan.script(headline).to_string())?;
-            }
+        if let Some(corpus) = &corpus {
+            corpus.write(&search)?;
         }
         self.conclude::<P>(plan, &last, &tally, options, plants)?;
         interrupted_if(is_interrupted, tally.runs)

@@ -23,6 +23,7 @@ use crate::seed::{End, Plan, Report, run_covered};
 use crate::sickness::{draw_illness, draw_outstanding};
 use hustings_core::replica::backlog::SLICE_COST;
 use hustings_core::{Protocol, Role, Transition};
+use std::collections::VecDeque;
 
 /// Plans that are kept; of more, those that brought least are forgotten.
 const CORPUS_MAX: usize = 4_000;
@@ -116,6 +117,8 @@ pub struct Search {
     runs: u64,
     reached: Coverage,
     corpus: Vec<Kept>,
+    /// Plans that were handed to it and are run before any of its own.
+    handed: VecDeque<Plan>,
     /// Whether a vote is a promise on disk; a published form may write down none.
     pub are_votes_promises: bool,
     /// So many founding members of each cluster are witnesses; always fewer than half.
@@ -134,9 +137,21 @@ impl Search {
             runs: 0,
             reached: Coverage::default(),
             corpus: Vec::new(),
+            handed: VecDeque::new(),
             are_votes_promises: true,
             witnesses: 0,
         }
+    }
+
+    /// Hands it plans that an earlier search kept: it runs them first, to their end, and keeps again what reaches something new. So a corpus
+    /// that is handed over loses what has become superfluous, and the search goes on where the other one ended.
+    pub fn hand(&mut self, plans: impl IntoIterator<Item = Plan>) {
+        self.handed.extend(plans);
+    }
+
+    /// The plans that were handed to it and not run yet.
+    pub fn handed(&self) -> impl Iterator<Item = &Plan> {
+        self.handed.iter()
     }
 
     /// Number of runs so far.
@@ -156,11 +171,13 @@ impl Search {
 
     /// One more run: the plan, and how it ended.
     pub fn step<P: Protocol, S: Service>(&mut self, options: &P::Options, plants: Plants) -> (Plan, Report) {
-        let mut plan = self.next_plan();
+        let handed = self.handed.pop_front();
+        let is_handed = handed.is_some();
+        let mut plan = handed.unwrap_or_else(|| self.next_plan());
         plan.settings.rules.votes_are_promises = self.are_votes_promises;
         self.runs += 1;
         // Peace takes longer than most wars.
-        let is_short = plan.sick.is_empty() && self.dice.below(PEACE_EVERY) > 0;
+        let is_short = !is_handed && plan.sick.is_empty() && self.dice.below(PEACE_EVERY) > 0;
         let end = if is_short { End::Faults } else { End::Peace };
         let (report, coverage) = run_covered::<P, S>(&plan, options, plants, end);
         let brought = self.reached.add(&coverage);

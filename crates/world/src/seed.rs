@@ -171,6 +171,20 @@ impl Plan {
         commands.extend(Command::Peace(self.sick.clone()).among(members));
         Script { headline, settings: self.settings.clone(), commands }
     }
+
+    /// The plan whose script this is, or `None` where the script has a line that no plan has: plans wait and do things until `peace`.
+    pub fn of_script(script: &Script) -> Option<Plan> {
+        let (Command::Peace(sick), before) = script.commands.split_last()? else { return None };
+        let (mut faults, mut now) = (Vec::new(), 0_u64);
+        for command in before {
+            match command {
+                Command::Wait(micros) => now = now.checked_add(*micros)?,
+                Command::Settle(_) | Command::Mark | Command::Expect(_) | Command::Peace(_) => return None,
+                other => faults.push((now, other.clone())),
+            }
+        }
+        Some(Plan { settings: script.settings.clone(), faults, safety: now, sick: sick.clone() })
+    }
 }
 
 /// The point to which a run goes.
@@ -329,5 +343,26 @@ mod tests {
         ] {
             assert_eq!(told.lines().filter(|told| *told == line).count(), count, "{line} in {told}");
         }
+    }
+
+    /// Goal: what a search kept can be handed to another one. Method: plans of seeds, told as scripts, read again and told again; and a story,
+    /// which is no plan.
+    #[test]
+    fn a_plan_that_is_told_is_read_again() {
+        for seed in 1..=50 {
+            let plan = Plan::draw(seed, 3, 20_000_000);
+            let again = Plan::of_script(&plan.script(Vec::new())).expect("it is a plan's");
+            // What names members that are not there yet is in no script.
+            let (mut members, mut faults) = (3, Vec::new());
+            for (at, command) in &plan.faults {
+                members += u64::from(*command == Command::Join);
+                faults.extend(command.among(members).map(|command| (*at, command)));
+            }
+            assert_eq!(again, Plan { faults, ..plan }, "seed {seed}");
+        }
+        let story = Script::parse("cluster 3\nsettle 5s\ncrash leader\nexpect changes 1").expect("it is a story");
+        assert_eq!(Plan::of_script(&story), None);
+        let without_end = Script::parse("cluster 3\nwait 5s\ncrash leader").expect("it is a story");
+        assert_eq!(Plan::of_script(&without_end), None);
     }
 }

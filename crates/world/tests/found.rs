@@ -104,6 +104,11 @@ fn a_leader_that_hears_one_that_refuses_and_too_few_others_gives_way() {
 }
 
 #[test]
+fn those_that_must_not_lead_take_care_for_one_whose_links_are_as_slow_as_an_election() {
+    play_all(include_str!("found/zab-elects-the-slow-again.txt"));
+}
+
+#[test]
 fn one_that_fetches_a_snapshot_over_links_that_lose_is_waited_for() {
     play_all(include_str!("found/gmt2000-fetches-over-links-that-lose.txt"));
 }

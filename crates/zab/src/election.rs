@@ -21,13 +21,16 @@ use crate::vote::{ServerState, Standing, Vote};
 use crate::zab::{Following, Phase, RoleState, Timer, Zab};
 use hustings_core::leading::Replicating;
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Lsn, NodeId, Reason, RestsOn, Term};
+use hustings_core::{Effects, Lsn, NodeId, Priority, Reason, RestsOn, Term};
 use std::collections::BTreeMap;
 
 /// Each vain wait doubles the next, up to an election timeout.
 const DOUBLINGS_MAX: u32 = 4;
 /// After so many vain waits of a search a server that gives way proposes itself again: by then others would lead.
 const GIVES_WAY_DOUBLINGS: u32 = 3;
+
+/// After so many attempts to lead that came to nothing, one after the other, a server asks those that must never lead to take care.
+pub(crate) const VAIN_ATTEMPTS_MAX: u8 = 2;
 
 /// Above so many voters a changed vote is said a little later, and the changes meanwhile with it: as ZooKeeper's send queue of
 /// length 1 (§5.3). Otherwise a hundred members would say ten thousand things for every better vote.
@@ -136,8 +139,11 @@ impl Zab {
 
     // --- Speaking. -----------------------------------------------------------------------------------------------
 
-    fn notification(&self) -> Notification {
+    fn notification_to(&self, peer: NodeId) -> Notification {
         let (state, vote) = match &self.role_state {
+            RoleState::Looking(looking) if self.asks_for_care() && !looking.proposal.is_eligible() => {
+                (ServerState::Looking, Vote::nominating(peer))
+            }
             RoleState::Looking(looking) => (ServerState::Looking, looking.proposal),
             RoleState::Following(following) => (ServerState::Following, following.vote),
             RoleState::Leading(leading) => (ServerState::Leading, leading.vote),
@@ -145,15 +151,21 @@ impl Zab {
         Notification { state, vote, round: self.round, commit: self.node.committed(), is_answer: false }
     }
 
+    /// `[OURS]` Whether this server, which could lead, came to nothing again and again, and nobody else may lead: those that must never lead
+    /// serve without it, if they are told.
+    fn asks_for_care(&self) -> bool {
+        self.gives_way && self.vain_attempts >= VAIN_ATTEMPTS_MAX
+    }
+
     fn answer(&self, peer: NodeId, out: &mut Effects<Zab>) {
-        let answer = Notification { is_answer: true, ..self.notification() };
+        let answer = Notification { is_answer: true, ..self.notification_to(peer) };
         out.send_resting_on(RestsOn::Nothing, peer, Message::Notification(answer));
     }
 
     /// Sends this node's vote to one peer. It promises nothing and rests on nothing.
     pub(crate) fn notify(&self, peer: NodeId, out: &mut Effects<Zab>) {
         if !self.is_retired() {
-            out.send_resting_on(RestsOn::Nothing, peer, Message::Notification(self.notification()));
+            out.send_resting_on(RestsOn::Nothing, peer, Message::Notification(self.notification_to(peer)));
         }
     }
 
@@ -232,6 +244,7 @@ impl Zab {
                 }
             }
             (true, ServerState::Looking) => {
+                self.take_care_if_nominated(from, vote, round, out);
                 if self.on_vote(from, vote, round, out) == Reply::Owed && wants_answer {
                     self.answer(from, out);
                 }
@@ -254,12 +267,25 @@ impl Zab {
         }
     }
 
+    /// `[OURS]` One that could lead and came to nothing votes for this server, which must never lead: it leads as a caretaker.
+    fn take_care_if_nominated(&mut self, by: NodeId, vote: Vote, round: u64, out: &mut Effects<Zab>) {
+        let RoleState::Looking(looking) = &self.role_state else { return };
+        let holds_state = !self.node.membership.is_witness(self.node.me);
+        let is_asked =
+            vote == Vote::nominating(self.node.me) && round >= self.round && self.node.membership.is_voter(by);
+        let must_not_lead = self.node.priority() == Priority::Never && !self.node.is_caretaker;
+        if is_asked && must_not_lead && holds_state && !looking.proposal.is_eligible() {
+            self.node.take_care();
+            self.look_again(out);
+        }
+    }
+
     /// A quorum speaks, and nobody names anybody who may lead: there is nobody to give way to.
     fn stop_giving_way_to_nobody(&mut self, out: &mut Effects<Zab>) {
         let RoleState::Looking(looking) = &self.role_state else { return };
         let speaks = |id: NodeId| id == self.node.me || looking.received.contains_key(&id);
         let is_quorum = self.node.membership.verdict(|id| Some(speaks(id))) == Verdict::Won;
-        if self.gives_way && is_quorum && !looking.proposal.is_eligible() {
+        if self.gives_way && is_quorum && !looking.proposal.is_eligible() && !self.asks_for_care() {
             self.gives_way = false;
             self.look_again(out);
         }

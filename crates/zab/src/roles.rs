@@ -12,7 +12,7 @@
 //! Each move drops what only the old role has (`leave_role`), announces why, and arms the timers of the new one.
 //! Sources: the ZAB paper, phases 1 to 3; §5 of `docs/protocols/rules`.
 
-use crate::election::Looking;
+use crate::election::{Looking, VAIN_ATTEMPTS_MAX};
 use crate::laboratory::Defect;
 use crate::learner::{Learner, Stage};
 use crate::message::Message;
@@ -88,6 +88,7 @@ impl Zab {
         };
         following.phase = Phase::Broadcast;
         self.node.leader = Some(leader);
+        self.vain_attempts = 0;
         self.node.is_caretaker = false;
         self.node.has_noted_that_others_lack = false;
         self.announce(from, Reason::LeaderHeard(leader), out);
@@ -188,12 +189,19 @@ impl Zab {
     /// followers come and go before anything is committed, does not propose itself for a while: what it says may reach the others too
     /// late, and with the largest id it would be elected again and again, to come to nothing each time.
     pub(crate) fn give_up_leading(&mut self, heard: Vec<NodeId>, out: &mut Effects<Zab>) {
-        self.gives_way = self.leads_in_vain();
+        self.note_whether_in_vain();
         self.become_looking(Reason::QuorumLost(heard), out);
     }
 
+    /// Notes that this leader ends: without having come to anything, it lets others try first; and if that was so before, it asks those
+    /// that must never lead to take care.
+    pub(crate) fn note_whether_in_vain(&mut self) {
+        self.gives_way = self.leads_in_vain();
+        self.vain_attempts = if self.gives_way { (self.vain_attempts + 1).min(VAIN_ATTEMPTS_MAX) } else { 0 };
+    }
+
     /// Whether this node leads, and that came to nothing until now.
-    pub(crate) fn leads_in_vain(&self) -> bool {
+    fn leads_in_vain(&self) -> bool {
         let is_in_vain =
             |leading: &Leading| leading.phase != Phase::Broadcast || leading.lost.connections > self.lost_max();
         matches!(&self.role_state, RoleState::Leading(leading) if is_in_vain(leading))

@@ -47,7 +47,7 @@ impl Zab {
     pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<Zab>) {
         self.node.is_disk_stalled = true;
         if self.is_leading() {
-            self.gives_way = self.leads_in_vain();
+            self.note_whether_in_vain();
             self.hand_over_and_follow(Reason::DiskStalled, out);
         } else {
             self.look_again(out);

@@ -53,6 +53,12 @@ pub struct Vote {
 }
 
 impl Vote {
+    /// `[OURS]` What a server says to one that must never lead, to have it take care: a vote for it, of whose history it says nothing. To
+    /// anybody else it is no better than its own.
+    pub(crate) fn nominating(leader: NodeId) -> Vote {
+        Vote { leader, epoch: Term::ZERO, last: Lsn::ZERO, standing: Standing::Normal }
+    }
+
     /// Whether this vote supersedes the other.
     pub fn is_better_than(&self, other: &Vote) -> bool {
         let rank = |vote: &Vote| (vote.is_eligible(), vote.epoch, vote.last, vote.standing, vote.leader);

@@ -94,6 +94,8 @@ pub struct Zab {
     pub(crate) is_successor: bool,
     /// Its last attempt to lead found no quorum that answered in time, or its own disk did not: somebody else may try first.
     pub(crate) gives_way: bool,
+    /// Attempts to lead that came to nothing, one after the other, counted to `VAIN_ATTEMPTS_MAX`.
+    pub(crate) vain_attempts: u8,
     /// The snapshot that is being fetched.
     pub(crate) fetching: Option<SnapshotReference>,
 }
@@ -124,6 +126,7 @@ impl Protocol for Zab {
             unmet: BTreeSet::new(),
             is_successor: false,
             gives_way: false,
+            vain_attempts: 0,
             fetching: None,
         };
         // Entries that a recorded commit covers were committed, and a change in them is in force.
