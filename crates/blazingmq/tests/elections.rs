@@ -176,6 +176,33 @@ fn el_4_a_stale_leader_learns_the_later_term_and_follows() {
 }
 
 #[test]
+fn a_leader_ignores_support_of_a_later_term() {
+    // Goal: the deviation from rule 14, which has it step down. Method: n1 leads without n4, which answers it out of term 9
+    // whatever can be answered in an election; then it answers a heartbeat, and that counts.
+    let mut theatre = cast(4);
+    theatre.cut(1, 4);
+    theatre.elect(1);
+    let (term, supporters) = (theatre.term(1), [1, 2, 3].map(NodeId));
+    assert_eq!((theatre.role(1), theatre.value(1).supporters()), (Role::Leader, supporters.to_vec()));
+    let later = Term(9);
+    for answer in [
+        Message::Support { term: later },
+        Message::ScoutingReply { term: later, round: true, will_vote: true, commit: Lsn::ZERO },
+        Message::Refusal { term: later, proposed: Term(term) },
+    ] {
+        theatre.deliver(4, 1, answer.clone());
+        theatre.settle();
+        assert_eq!((theatre.role(1), theatre.term(1)), (Role::Leader, term), "{answer:?}");
+        assert_eq!(theatre.value(1).supporters(), supporters, "{answer:?}");
+    }
+    assert_eq!(theatre.count(1, is_cession), 0);
+    theatre.propose(1, "x");
+    assert!((1..=3).all(|id| theatre.lines(id) == ["x"]), "and it serves");
+    theatre.deliver(4, 1, Message::Heard { term: later, round: 0, priority: Priority::Normal, is_installing: false });
+    assert_eq!((theatre.role(1), theatre.term(1)), (Role::Follower, later.0), "it hears of a later term by this alone");
+}
+
+#[test]
 fn el_5_a_node_that_joins_is_told_at_once_and_supports_unasked() {
     // Goal: EL-5. Method: n4 is down while n1 is elected, and comes; then n2 goes.
     let mut theatre = cast(4);

@@ -373,6 +373,33 @@ fn a_removal_is_in_force_when_those_who_stay_hold_it() {
     assert_eq!(hustings_core::Protocol::status(theatre.value(1)).membership.voters.len(), 3);
 }
 
+/// The price of that: the two who live refuse every write meanwhile, for the fence, and serve again once a third is back.
+#[test]
+fn two_of_four_refuse_writes_while_one_of_them_is_removed_and_serve_again() {
+    // Goal: what the fence costs, and when it ends. Method: n2 and n3 are down; n1 and n4 write, until n4 is removed; then
+    // n3 is back.
+    let mut theatre = led(4);
+    for down in [2, 3] {
+        theatre.kill(down);
+    }
+    theatre.propose(1, "before");
+    assert!([1, 4].into_iter().all(|id| theatre.lines(id) == ["before"]), "half of four accept");
+    theatre.change(1, &one(hustings_core::Change::Remove(NodeId(4))));
+    for _ in 0..3 {
+        theatre.heartbeat(1);
+        let origin = theatre.propose(1, "meanwhile");
+        assert_eq!(theatre.refusal(1, origin), Some(hustings_core::Refusal::NotReady));
+    }
+    assert_eq!((theatre.role(1), theatre.commit(1), theatre.membership(1).voters.len()), (Role::Leader, 2, 4));
+    theatre.enter(3, Default::default());
+    theatre.join(1, 3);
+    theatre.heartbeat(1);
+    theatre.heartbeat(1);
+    assert_eq!((theatre.commit(1), theatre.membership(1).voters.len()), (3, 3), "those who stay hold it");
+    theatre.propose(1, "after");
+    assert!([1, 3].into_iter().all(|id| theatre.lines(id) == ["before", "after"]), "and nothing of what was refused");
+}
+
 /// An acknowledgement says what it says, and nothing of the slots before it.
 #[test]
 fn a_removal_counts_nobody_as_a_holder_who_acknowledged_that_slot_alone() {

@@ -7,7 +7,7 @@ mod hosts;
 use bytes::Bytes;
 use hosts::{Ended, Hosts, Said, cutting, is_forward, three};
 use hustings_core::replica::{Policy, ReplicaMessage, ReplicaTimer};
-use hustings_core::{Admin, Cluster, Limits, Lsn, NodeId, Refusal, Term};
+use hustings_core::{Admin, Change, Cluster, Limits, Lsn, MembershipChange, NodeId, Refusal, Term};
 use hustings_raft::{Message, Timer};
 
 // --- At most once. -----------------------------------------------------------------------------------------------
@@ -197,6 +197,37 @@ fn a_lost_proposal_costs_no_later_snapshot_anything() {
 }
 
 // --- Reads. ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn of_a_removed_member_three_numbers_stay() {
+    // Goal: the table of applied requests drops nobody, because a copy of a forward may come when its origin is gone. That costs three
+    // numbers for each member that ever was, however much it proposed. Method: n3 forwards many commands, one of them twice; then n3
+    // is removed, and the copy comes.
+    let mut hosts = three();
+    hosts.elect(1);
+    for number in 1..=20 {
+        hosts.propose(3, &format!("line {number}"));
+        hosts.settle();
+    }
+    hosts.propose(3, "twice");
+    let copy = hosts.bag.iter().find(|(_, to, said)| *to == 1 && is_forward(said)).expect("it is under way").clone();
+    hosts.settle();
+    hosts.change(1, &MembershipChange::of([Change::Remove(NodeId(3))]));
+    hosts.settle();
+    hosts.heartbeat(1);
+    let kept = |id: u64| {
+        let parts = hosts.host(id).replica.applied_requests().to_parts();
+        parts.filter(|(node, ..)| *node == 3).collect::<Vec<_>>()
+    };
+    for id in [1, 2] {
+        assert!(!hosts.host(id).replica.status().membership.has(NodeId(3)));
+        assert_eq!(kept(id), [(3, 1, 21, vec![])], "node, life, and the last of its numbers, and none above it");
+    }
+    hosts.deliver(copy.0, copy.1, copy.2);
+    hosts.settle();
+    hosts.heartbeat(1);
+    assert!([1, 2].into_iter().all(|id| hosts.lines(id).iter().filter(|line| *line == "twice").count() == 1));
+}
 
 #[test]
 fn a_new_leader_is_asked_for_a_barrier_under_a_new_number() {

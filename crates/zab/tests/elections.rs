@@ -118,6 +118,40 @@ fn one_that_only_the_hub_votes_for_gives_way_to_it() {
 }
 
 #[test]
+fn a_vote_counts_whatever_its_zxid() {
+    // Goal: rule 4 of fast leader election, by which ZooKeeper ignores a vote without a valid zxid. Here each is valid, and the
+    // smallest is that of an empty history. Method: n1 holds nothing, and hears n2 alone.
+    for (epoch, last) in [(0, Lsn::ZERO), (0, Lsn::new(0, 1)), (3, Lsn::new(3, 7)), (3, Lsn::new(3, 1 << 40))] {
+        let mut theatre = started(3, &[(1, Durable::default())]);
+        theatre.deliver(2, 1, says(ServerState::Looking, Vote { last, ..vote(2, epoch) }, 1));
+        theatre.fire(1, Timer::Finalize);
+        assert_eq!(theatre.value(1).chosen(), Some(NodeId(2)), "{last:?} of epoch {epoch}");
+    }
+}
+
+#[test]
+fn of_two_members_none_is_elected_alone() {
+    // Goal: rule 11 of fast leader election is left out: no oracle stands in for the other of two. Method: n2 leads and dies, and n1
+    // waits for longer and longer; then n2 is back.
+    let mut theatre = cast(2);
+    theatre.settle();
+    theatre.propose(2, "x");
+    let (leaders, disk) = (theatre.leaders(), theatre.actor(2).durable.clone());
+    assert_eq!((leaders, theatre.lines(1)), (vec![2], vec!["x".to_string()]));
+    theatre.kill(2);
+    for _ in 0..20 {
+        theatre.settle();
+        theatre.fire_if_armed(1, Timer::Resend);
+        theatre.fire_if_armed(1, Timer::Finalize);
+    }
+    assert_eq!((theatre.leaders(), theatre.value(1).chosen()), (vec![], None));
+    theatre.enter(2, disk);
+    theatre.join(1, 2);
+    theatre.settle();
+    assert_eq!(theatre.leaders().len(), 1, "the two agree at once");
+}
+
+#[test]
 fn zb_2_the_freshest_history_wins_whatever_its_id() {
     // Goal: ZB-2. Method: n1 holds more of epoch 4 than n2, and n3 a longer log of epoch 3.
     let disks = [

@@ -6,7 +6,7 @@ use hustings_core::{
     Change, Cluster, Input, Limits, Lsn, MembershipChange, NodeId, Outcome, Protocol, Refusal, Role, SnapshotReference,
     Ticket,
 };
-use hustings_zab::{Message, Options, Timer};
+use hustings_zab::{Message, Notification, Options, Timer};
 use support::{End, Theatre, Verbs as _, cast, history};
 
 /// n3 leads n1 and n2.
@@ -58,6 +58,51 @@ fn zb_7_an_uncommitted_tail_on_the_freshest_log_is_delivered_by_all() {
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 2), "the freshest leads");
     assert!([1, 2].into_iter().all(|id| theatre.lines(id) == ["tail"]));
+}
+
+#[test]
+fn a_tail_that_lived_through_an_election_is_cut_off_in_memory_and_on_disk() {
+    // Goal: ZOOKEEPER-2845, whose server kept its tree over an election and voted with that, although its log held more. Method: n3
+    // logs two proposals that nobody gets, loses its quorum, and looks for a leader without a restart; n2 leads with a shorter history,
+    // so nothing overwrites the last of the tail.
+    let mut theatre = ruled();
+    theatre.propose(3, "kept");
+    theatre.isolate(3);
+    theatre.propose_quietly(3, "gone");
+    theatre.propose_quietly(3, "gone as well");
+    theatre.fire(3, Timer::QuorumCheck);
+    theatre.fire(3, Timer::QuorumCheck);
+    let tail = theatre.last(3);
+    assert_eq!((theatre.role(3), tail, theatre.commit(3)), (Role::Candidate, Lsn::new(1, 3), 1));
+    for id in [1, 2] {
+        theatre.link_down(id, 3);
+        theatre.link_down(3, id);
+    }
+    theatre.settle();
+    theatre.propose(2, "new");
+    assert_eq!((theatre.leaders(), theatre.lines(2)), (vec![2], vec!["kept".into(), "new".into()]));
+    theatre.said.clear();
+    theatre.heal();
+    reconnect(&mut theatre, 3);
+    let is_vote_with_its_tail = |said: &Message| match said {
+        Message::Notification(Notification { vote, .. }) => (vote.leader, vote.last) == (NodeId(3), tail),
+        _ => false,
+    };
+    assert!(theatre.count(3, is_vote_with_its_tail) > 0, "with all that its log holds, and not with what it applied");
+    assert_eq!(theatre.count(2, |said| matches!(said, Message::Truncate { .. })), 1);
+    assert_eq!((theatre.leaders(), theatre.terms(3)), (vec![2], theatre.terms(2)), "the newer epoch wins");
+    assert_eq!(theatre.actor(3).durable.entries, theatre.actor(2).durable.entries, "on disk as well");
+    // It starts again, and n2 dies: of two equals n3 has the higher id, and leads with n1's history.
+    theatre.restart(3);
+    theatre.kill(2);
+    for _ in 0..3 {
+        for id in [1, 3] {
+            theatre.fire_if_armed(id, Timer::Resend);
+            theatre.settle();
+        }
+    }
+    theatre.propose(3, "later");
+    assert!([1, 3].into_iter().all(|id| theatre.lines(id) == ["kept", "new", "later"]));
 }
 
 #[test]

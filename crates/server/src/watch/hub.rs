@@ -54,6 +54,7 @@ struct Outbox {
 }
 
 /// The hub's own state.
+#[derive(Default)]
 struct HubState {
     revision: i64,
     synced: HashMap<Registration, Synced>,
@@ -68,13 +69,7 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, inbox: Inbox) {
     let Inbox(mut inbox) = inbox;
     let mut applied = context.applied_changes();
     let interval = context.options.progress_notify_interval;
-    let mut telling = HubState {
-        revision: 0,
-        synced: HashMap::new(),
-        index: Index::default(),
-        outboxes: BTreeMap::new(),
-        progress_followers: 0,
-    };
+    let mut telling = HubState::default();
     let mut next_round = Instant::now() + interval;
     let mut commands = Vec::new();
     // Commands that were taken and wait for a look at the store.
@@ -314,5 +309,62 @@ fn push(deliveries: &mut Vec<(Registration, Vec<Change>)>, registration: Registr
     match deliveries.iter_mut().rev().take(8).find(|(to, _)| *to == registration) {
         Some((_, changes)) => changes.push(change),
         None => deliveries.push((registration, vec![change])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::following::{Filters, Hub};
+    use crate::context::memory::Memory;
+    use crate::watch::event;
+    use bytes::Bytes;
+    use hustings_core::{Lsn, StateMachine as _};
+    use hustings_kv::{Command, KvStore, Put};
+
+    /// Goal: what is held for watchers does not grow with their number. Method: one watches a key, two the keys around it and what was
+    /// there before, each on a stream of its own; the key is put twice.
+    #[test]
+    fn watchers_that_hear_the_same_event_share_it() {
+        let (hub, _inbox) = Hub::new(Memory::new(u64::MAX));
+        let (mut store, mut telling) = (KvStore::new(), HubState::default());
+        let mut inlets = Vec::new();
+        for (registration, (key, end, wants_previous)) in
+            (1..).zip([("key", "", false), ("k", "l", true), ("a", "z", true)])
+        {
+            let (outlet, inlet) = hub.outlet();
+            inlets.push(inlet);
+            let bounds = (Bytes::from(key), Bytes::from(end));
+            let keys = KeyRange::new(bounds.0.clone(), bounds.1.clone());
+            let filters = Filters::default();
+            let follower = Follower { keys, bounds, filters, wants_previous, wants_progress: false, outlet };
+            assert!(telling.follow(registration, follower, Start::Next, &store.freeze()));
+        }
+        for index in 1..=2 {
+            let (key, value) = ("key".into(), vec![7; 1_000].into());
+            let put = Command::Put(Put { key, value, ..Put::default() });
+            store.apply(Lsn::new(1, index), &put.to_payload()).unwrap();
+            telling.catch_up(&store.freeze());
+        }
+        let told: Vec<Change> = inlets.iter_mut().map(second_change).collect();
+        assert!(told.iter().all(|change| Arc::ptr_eq(&change.event, &told[0].event)), "one event for all");
+        assert!(told[0].previous.is_none(), "it did not ask what was there");
+        let previous: Vec<_> = told.iter().filter_map(|change| change.previous.as_ref()).collect();
+        assert!(previous.len() == 2 && Arc::ptr_eq(previous[0], previous[1]), "and one of what was there before");
+        // All are held until they are compared: what was given back could be given out again.
+        let answers: Vec<_> = told.into_iter().map(event).collect();
+        let values = answers.iter().map(|answer| answer.kv.as_ref().expect("a put has a value").value.as_ptr());
+        assert!(values.collect::<Vec<_>>().windows(2).all(|two| two[0] == two[1]), "also in the answers");
+    }
+
+    /// The second of two changes that a stream with one follower was told.
+    fn second_change(inlet: &mut tokio::sync::mpsc::Receiver<News>) -> Change {
+        let changes = std::iter::from_fn(|| inlet.try_recv().ok()).flat_map(|news| match news {
+            News::Changes { deliveries, .. } => deliveries.into_iter().flat_map(|(_, changes)| changes).collect(),
+            News::Progress { .. } => Vec::new(),
+        });
+        let told: Vec<Change> = changes.collect();
+        assert_eq!(told.len(), 2, "both puts");
+        told[1].clone()
     }
 }

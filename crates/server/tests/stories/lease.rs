@@ -2,12 +2,13 @@
 
 // Helpers of tests fail as tests do.
 
-use crate::support::Served;
+use crate::support::{Behaviour, Served};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseLeasesRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
     PutRequest, RangeRequest,
 };
+use hustings_server::ServerOptions;
 use std::time::Duration;
 
 /// Goal: a lease holds its keys while it lives, and takes them with it.
@@ -76,6 +77,46 @@ async fn many_keep_alives_are_few_commands() {
         }
     });
     futures::future::join_all(streams).await;
+}
+
+/// Goal: a keep-alive that waits behind one that hangs does not fail with it: it is proposed for itself as soon as that one has ended, so
+/// it is late by what is left of that one's time. Method: the member hesitates until the first has run out of time.
+#[tokio::test(start_paused = true)]
+async fn a_keep_alive_behind_one_that_hangs_is_late_and_does_not_fail_with_it() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    for id in [1, 2] {
+        client.lease().lease_grant(LeaseGrantRequest { ttl: 60, id }).await.unwrap();
+    }
+    let renew = |id: i64| {
+        let mut lease = client.lease();
+        tokio::spawn(async move {
+            let request = tokio_stream::iter([LeaseKeepAliveRequest { id }]);
+            let answer = lease.lease_keep_alive(request).await?.into_inner().message().await?;
+            Ok::<_, tonic::Status>(answer.map(|answer| answer.ttl))
+        })
+    };
+    served.double.be(Behaviour::Hesitant);
+    let first = renew(1);
+    until(|| served.double.frozen() > 0).await;
+    let second = renew(2);
+    // It waits where nobody can look. The clock stands still meanwhile, because this task always has something to do.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::advance(ServerOptions::default().request_timeout() + Duration::from_millis(1)).await;
+    until(|| first.is_finished()).await;
+    assert_eq!(EtcdError::of(&first.await.unwrap().unwrap_err()), Some(EtcdError::Timeout));
+    assert!(!second.is_finished(), "its own time has only begun");
+    served.double.be(Behaviour::Willing);
+    assert_eq!(second.await.unwrap().unwrap(), Some(60));
+}
+
+/// Gives way to others until this is true.
+async fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Goal: a caller that is told that a lease is revoked finds none of its keys, however many there were.
