@@ -207,9 +207,12 @@ impl Zab {
         self.give_up_the_unmet(out);
         let RoleState::Looking(looking) = &mut self.role_state else { return };
         looking.doublings = (looking.doublings + 1).min(DOUBLINGS_MAX);
-        if looking.doublings == GIVES_WAY_DOUBLINGS && std::mem::take(&mut self.gives_way) {
+        let (doublings, is_over) = (looking.doublings, looking.doublings == GIVES_WAY_DOUBLINGS);
+        if (is_over && std::mem::take(&mut self.gives_way)) || (doublings == 1 && self.gives_way_to_nobody()) {
+            self.gives_way = false;
             return self.look_again(out);
         }
+        let RoleState::Looking(looking) = &self.role_state else { return };
         let nobody_may_lead = !looking.proposal.is_eligible() && !self.node.is_caretaker;
         if looking.doublings == DOUBLINGS_MAX && nobody_may_lead && self.node.has_noted_that_others_lack {
             // `[OURS]` A voter looks that does not know that it votes: this server can tell it, by leading.
@@ -271,8 +274,8 @@ impl Zab {
     fn take_care_if_nominated(&mut self, by: NodeId, vote: Vote, round: u64, out: &mut Effects<Zab>) {
         let RoleState::Looking(looking) = &self.role_state else { return };
         let holds_state = !self.node.membership.is_witness(self.node.me);
-        let is_asked =
-            vote == Vote::nominating(self.node.me) && round >= self.round && self.node.membership.is_voter(by);
+        let is_nomination = vote == Vote::nominating(self.node.me) && self.node.log.last() > Lsn::ZERO;
+        let is_asked = is_nomination && round >= self.round && self.node.membership.is_voter(by);
         let must_not_lead = self.node.priority() == Priority::Never && !self.node.is_caretaker;
         if is_asked && must_not_lead && holds_state && !looking.proposal.is_eligible() {
             self.node.take_care();
@@ -280,15 +283,20 @@ impl Zab {
         }
     }
 
-    /// A quorum speaks, and nobody names anybody who may lead: there is nobody to give way to.
     fn stop_giving_way_to_nobody(&mut self, out: &mut Effects<Zab>) {
-        let RoleState::Looking(looking) = &self.role_state else { return };
-        let speaks = |id: NodeId| id == self.node.me || looking.received.contains_key(&id);
-        let is_quorum = self.node.membership.verdict(|id| Some(speaks(id))) == Verdict::Won;
-        if self.gives_way && is_quorum && !looking.proposal.is_eligible() && !self.asks_for_care() {
+        if self.gives_way_to_nobody() {
             self.gives_way = false;
             self.look_again(out);
         }
+    }
+
+    /// A quorum speaks, and nobody names anybody who may lead: there is nobody to give way to. Those that were asked to take care get a wait.
+    fn gives_way_to_nobody(&self) -> bool {
+        let RoleState::Looking(looking) = &self.role_state else { return false };
+        let speaks = |id: NodeId| id == self.node.me || looking.received.contains_key(&id);
+        let is_quorum = self.node.membership.verdict(|id| Some(speaks(id))) == Verdict::Won;
+        let still_asks = self.asks_for_care() && looking.doublings == 0;
+        self.gives_way && is_quorum && !looking.proposal.is_eligible() && !still_asks
     }
 
     /// `[OURS]` Whether the chosen leader says in a later round that it still looks: it never led, so no connection ends to say

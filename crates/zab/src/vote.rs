@@ -53,10 +53,10 @@ pub struct Vote {
 }
 
 impl Vote {
-    /// `[OURS]` What a server says to one that must never lead, to have it take care: a vote for it, of whose history it says nothing. To
-    /// anybody else it is no better than its own.
+    /// `[OURS]` What a server says to one that must never lead, to have it take care: a vote for it, of weight 0 and of no history, as nobody
+    /// has it who holds anything. To anybody else it is a vote that is no better than its own.
     pub(crate) fn nominating(leader: NodeId) -> Vote {
-        Vote { leader, epoch: Term::ZERO, last: Lsn::ZERO, standing: Standing::Normal }
+        Vote { leader, epoch: Term::ZERO, last: Lsn::ZERO, standing: Standing::Never }
     }
 
     /// Whether this vote supersedes the other.
