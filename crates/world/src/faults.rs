@@ -504,3 +504,26 @@ impl Dice {
         Dice::new(self.throw(), 0, 0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hustings_kv::KvStore;
+    use hustings_raft::{Options, Raft};
+
+    /// Goal: newcomers of a world begin as a host's do (M9): with the members that founded the cluster, and not with those of today. Method: n1
+    /// is removed, and n4 joins.
+    #[test]
+    fn a_newcomer_begins_with_the_members_that_founded_the_cluster() {
+        let mut world = World::<Raft, KvStore>::new(Settings::new(3, 1), Options::default()).expect("it starts");
+        let days =
+            [Command::Settle(5_000_000), Command::Remove(Target::Node(1)), Command::Settle(5_000_000), Command::Join];
+        for command in days.iter().chain(&[Command::Settle(5_000_000)]) {
+            world.apply(command).expect("nothing is violated");
+        }
+        let today = world.present_membership().expect("somebody leads");
+        assert!(!today.voters.contains(&NodeId(1)) && today.is_voter(NodeId(4)), "{today:?}");
+        let newcomer = &world.machines[3];
+        assert_eq!((newcomer.id, &newcomer.founding.voters), (NodeId(4), &(1..=3).map(NodeId).collect()));
+    }
+}

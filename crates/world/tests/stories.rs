@@ -3,6 +3,7 @@
 #[macro_use]
 mod suite;
 
+mod broken_links;
 mod by_property;
 mod candidates;
 mod connectivity;
