@@ -508,6 +508,7 @@ impl Dice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Settings;
     use hustings_kv::KvStore;
     use hustings_raft::{Options, Raft};
 
