@@ -8,7 +8,7 @@
 
 use crate::command::{Command, DiskFault, Target};
 use crate::digested::{Digested, Service};
-use crate::rivals::HandsOver;
+use crate::rivals::{HandsOver, Requests};
 use crate::settings::Settings;
 use crate::world::World;
 use hustings_core::{Priority, Protocol, Replica};
@@ -206,7 +206,7 @@ fn lock_is_had<P: Protocol, S: Service>(world: &mut World<P, S>, state: &str) ->
         return Ok(());
     }
     let since = world.now();
-    let completed = world.counts.completed;
+    let (completed, before) = (world.counts.completed, world.rivals_requests());
     let timeouts = timeouts_to_serve(world.settings.quality.loss, world.machines.len());
     let deadline = since + LOCK_PATIENCE + world.settings.election_max() * timeouts;
     while !world.is_lock_held_since(since) && world.now() < deadline {
@@ -215,6 +215,9 @@ fn lock_is_had<P: Protocol, S: Service>(world: &mut World<P, S>, state: &str) ->
     // A holder needs four answers within its trust in a lease of three seconds: none comes to be where clients wait for longer.
     let (passed, done) = (world.now() - since, world.counts.completed - completed);
     let is_brisk = passed * world.settings.load.clients <= done * (2 * PACE + BRISK);
+    // Where each message takes one entry and messages overtake each other, all is served seconds late: rivals take no late answers.
+    let Requests { in_time, late } = world.rivals_requests();
+    let is_brisk = is_brisk && late - before.late <= in_time - before.in_time;
     let is_possible =
         is_brisk && world.has_quorum_beside_the_sick() && !world.has_slow_leader() && world.has_few_strangers();
     if is_possible && !world.is_lock_held_since(since) {

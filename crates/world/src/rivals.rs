@@ -90,6 +90,16 @@ pub(crate) struct Rivals {
     rivals: Vec<Rival>,
     next_lease: i64,
     highest_token: i64,
+    requests: Requests,
+}
+
+/// Answers to requests of all rivals together.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Requests {
+    /// Requests that were answered before their rival asked again.
+    pub(crate) in_time: u64,
+    /// Requests that were answered after that: their answers are not taken.
+    pub(crate) late: u64,
 }
 
 impl Rivals {
@@ -107,7 +117,12 @@ impl Rivals {
             abandoned: Vec::new(),
             left: VecDeque::new(),
         };
-        Rivals { rivals: (0..settings.load.rivals).map(rival).collect(), next_lease: 1, highest_token: 0 }
+        Rivals {
+            rivals: (0..settings.load.rivals).map(rival).collect(),
+            next_lease: 1,
+            highest_token: 0,
+            requests: Requests::default(),
+        }
     }
 }
 
@@ -232,11 +247,14 @@ impl<P: Protocol, S: Service> World<P, S> {
 
     pub(crate) fn on_rival_answer(&mut self, number: usize, request: u64, outcome: Option<&Outcome>) {
         let now = self.now;
-        let rival = &mut self.load.rivals.rivals[number];
+        let Rivals { rivals, requests, .. } = &mut self.load.rivals;
+        let rival = &mut rivals[number];
         if rival.number != request {
+            requests.late += u64::from(outcome.is_some());
             return self.on_late_answer(number, request, outcome);
         }
         let trusts_until = rival.sent_at + TTL_SECONDS as u64 * TRUST;
+        requests.in_time += u64::from(outcome.is_some());
         match (rival.stage, outcome) {
             (Stage::Granting, Some(Ok(Response::LeaseGrant { .. }))) => {
                 rival.stage = Stage::Leased;
@@ -375,6 +393,11 @@ impl<P: Protocol, S: Service> World<P, S> {
             )),
             None => Ok(()),
         }
+    }
+
+    /// Answers to requests of all rivals until now.
+    pub(crate) fn rivals_requests(&self) -> Requests {
+        self.load.rivals.requests
     }
 
     /// Whether a rival has come to hold the lock, or was told that it holds it still, by a question that it asked after that moment.

@@ -109,6 +109,11 @@ fn those_that_must_not_lead_take_care_for_one_whose_links_are_as_slow_as_an_elec
 }
 
 #[test]
+fn no_lock_is_asked_for_where_everything_is_answered_late() {
+    play_all(include_str!("found/rivals-are-answered-late.txt"));
+}
+
+#[test]
 fn one_that_fetches_a_snapshot_over_links_that_lose_is_waited_for() {
     play_all(include_str!("found/gmt2000-fetches-over-links-that-lose.txt"));
 }
