@@ -1,10 +1,9 @@
 //! What a search keeps, in a folder: scripts that `play` takes, and that the next search of this folder begins with.
 
-use super::files;
+use super::{files, play};
 use anyhow::{Context, Result};
 use hustings_console::exit::{Code, Exit};
 use hustings_world::guided::Search;
-use hustings_world::script::Script;
 use hustings_world::seed::Plan;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -40,19 +39,13 @@ impl Corpus<'_> {
     /// The plans that an earlier search kept here.
     ///
     /// # Errors
-    /// With [`Code::Usage`]: a file that is no script, or no script of a plan, and what to do about it.
+    /// With [`Code::Usage`]: a file that cannot be read, is no script, or is no script of a plan.
     pub(crate) fn read(&self) -> Result<Vec<Plan>> {
         let read = |path: PathBuf| {
-            let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-            let refused = |why: String| {
-                let path = path.display();
-                Exit::with(
-                    Code::Usage,
-                    format!("--corpus: {path}: {why}; take the file away, or give another directory"),
-                )
-            };
-            let script = Script::parse(&text).map_err(|error| refused(error.to_string()))?;
-            Plan::of_script(&script).ok_or_else(|| refused("it has lines that no search writes".into()))
+            Plan::of_script(&play::read(&path)?).ok_or_else(|| {
+                let what = "it has lines that no search writes; take the file away, or give another directory";
+                Exit::with(Code::Usage, format!("--corpus: {}: {what}", path.display()))
+            })
         };
         self.files()?.into_iter().map(read).collect()
     }

@@ -115,7 +115,11 @@ fn read_text(path: &Path) -> Result<String> {
     text.map_err(|error| Exit::with(Code::Usage, format!("{} cannot be read: {error}", path.display())))
 }
 
-fn read(path: &Path) -> Result<Script> {
+/// The script in this file.
+///
+/// # Errors
+/// With [`Code::Usage`]: it cannot be read, or a line of it makes no sense.
+pub(crate) fn read(path: &Path) -> Result<Script> {
     let text = read_text(path)?;
     Script::parse(&text).map_err(|error| Exit::with(Code::Usage, format!("{}: {error}", path.display())))
 }

@@ -21,7 +21,7 @@ use crate::vote::{ServerState, Standing, Vote};
 use crate::zab::{Following, Phase, RoleState, Timer, Zab};
 use hustings_core::leading::Replicating;
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Lsn, NodeId, Priority, Reason, RestsOn, Term};
+use hustings_core::{Effects, Lsn, NodeId, Reason, RestsOn, Term};
 use std::collections::BTreeMap;
 
 /// Each vain wait doubles the next, up to an election timeout.
@@ -207,8 +207,12 @@ impl Zab {
         self.give_up_the_unmet(out);
         let RoleState::Looking(looking) = &mut self.role_state else { return };
         looking.doublings = (looking.doublings + 1).min(DOUBLINGS_MAX);
-        let (doublings, is_over) = (looking.doublings, looking.doublings == GIVES_WAY_DOUBLINGS);
-        if (is_over && std::mem::take(&mut self.gives_way)) || (doublings == 1 && self.gives_way_to_nobody()) {
+        let stops_giving_way = match looking.doublings {
+            GIVES_WAY_DOUBLINGS => self.gives_way,
+            1 => self.gives_way_to_nobody(),
+            _ => false,
+        };
+        if stops_giving_way {
             self.gives_way = false;
             return self.look_again(out);
         }
@@ -273,11 +277,10 @@ impl Zab {
     /// `[OURS]` One that could lead and came to nothing votes for this server, which must never lead: it leads as a caretaker.
     fn take_care_if_nominated(&mut self, by: NodeId, vote: Vote, round: u64, out: &mut Effects<Zab>) {
         let RoleState::Looking(looking) = &self.role_state else { return };
-        let holds_state = !self.node.membership.is_witness(self.node.me);
         let is_nomination = vote == Vote::nominating(self.node.me) && self.node.log.last() > Lsn::ZERO;
         let is_asked = is_nomination && round >= self.round && self.node.membership.is_voter(by);
-        let must_not_lead = self.node.priority() == Priority::Never && !self.node.is_caretaker;
-        if is_asked && must_not_lead && holds_state && !looking.proposal.is_eligible() {
+        let could = self.node.could_take_care() && !self.node.is_caretaker;
+        if is_asked && could && !looking.proposal.is_eligible() {
             self.node.take_care();
             self.look_again(out);
         }

@@ -282,10 +282,14 @@ impl<L: History> Node<L> {
     /// Notes that `from` hands leadership over to this node. A witness does so as well where this one must never lead: then it leads as
     /// a caretaker.
     pub fn note_hand_over(&mut self, from: NodeId) {
-        let holds_state = !self.membership.is_witness(self.me);
-        if self.membership.is_witness(from) && holds_state && self.priority() == Priority::Never {
+        if self.membership.is_witness(from) && self.could_take_care() {
             self.take_care();
         }
+    }
+
+    /// Whether this node must never lead and holds a state, so that it could lead as a caretaker where somebody asks for it.
+    pub fn could_take_care(&self) -> bool {
+        !self.membership.is_witness(self.me) && self.priority() == Priority::Never
     }
 
     /// Whether this voter, which has heard of this commit, may not know that it votes, or may not know with whom.
