@@ -201,8 +201,7 @@ impl Paxos {
     }
 
     pub(crate) fn on_snapshot_ready(&mut self, reference: SnapshotReference, out: &mut Effects<Paxos>) {
-        // By its place: a witness writes one of its own instead of fetching this one's bytes (ADR 40).
-        if self.node.installing.as_ref().is_none_or(|installing| installing.lsn != reference.lsn) {
+        if !self.node.take_ready(&reference) {
             return;
         }
         if reference.lsn.index <= self.node.commit {

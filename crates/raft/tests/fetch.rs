@@ -3,6 +3,7 @@
 mod hosts;
 
 use hosts::{Hosts, Said, cutting};
+use hustings_core::Lsn;
 use hustings_core::replica::{ReplicaMessage, ReplicaTimer};
 use hustings_raft::Timer;
 
@@ -106,4 +107,96 @@ fn a_chunk_that_others_overtook_is_asked_for_again_at_once() {
     assert_eq!(hosts.lines(3), hosts.lines(1));
     let (all, _) = fetch_all(&mut fetching(), 0);
     assert_eq!(asked, all + 1, "only the lost one is asked for twice");
+}
+
+/// n3 has fetched a part of n1's snapshot when the link breaks; others write, n1 cuts a newer one, and the link is back. Gives the places
+/// of both.
+fn broken_off() -> (Hosts, [Lsn; 2]) {
+    let mut hosts = fetching();
+    let is_later = |said: &Said| matches!(said, ReplicaMessage::AskChunk { offset, .. } if *offset > 0);
+    while !hosts.bag.iter().any(|(_, _, said)| is_later(said)) {
+        let (from, to, said) = hosts.bag.pop_front().expect("a later question comes");
+        hosts.deliver(from, to, said);
+    }
+    let older = asked_for(&hosts.sent).into_iter().next().expect("one was asked for").0;
+    hosts.bag.clear();
+    hosts.isolate(3);
+    for _ in 0..2 {
+        hosts.propose(1, &"more ".repeat(100));
+        hosts.settle();
+    }
+    let newer = hosts.finish_cut(1);
+    assert!(newer.index > older.index);
+    hosts.link_down(3, 1);
+    hosts.link_down(1, 3);
+    hosts.heal();
+    hosts.sent.clear();
+    (hosts, [older, newer])
+}
+
+/// The places of the snapshots that were asked for, and where in each the first question began.
+fn asked_for(sent: &[(u64, u64, Said)]) -> Vec<(Lsn, u64)> {
+    let mut asked = Vec::new();
+    for (_, _, said) in sent {
+        if let ReplicaMessage::AskChunk { lsn, offset, .. } = said
+            && !asked.iter().any(|(of, _)| of == lsn)
+        {
+            asked.push((*lsn, *offset));
+        }
+    }
+    asked
+}
+
+fn catch_up(hosts: &mut Hosts) {
+    for _ in 0..6 {
+        hosts.heartbeat(1);
+    }
+    assert_eq!(hosts.lines(3), hosts.lines(1));
+}
+
+#[test]
+fn a_fetch_that_was_begun_comes_to_its_end_though_a_newer_snapshot_is_offered() {
+    // Goal: H8. Where newer ones are cut between two breaks of a link, none would come if each began anew.
+    let (mut hosts, [older, newer]) = broken_off();
+    catch_up(&mut hosts);
+    let asked = asked_for(&hosts.sent);
+    assert!(matches!(asked[..], [(first, offset), (second, 0)] if first == older && offset > 0 && second == newer));
+}
+
+#[test]
+fn where_the_begun_one_is_gone_the_newer_one_is_fetched_from_its_beginning() {
+    let (mut hosts, [older, newer]) = broken_off();
+    hosts.remove_snapshot(1, older);
+    catch_up(&mut hosts);
+    assert!(matches!(asked_for(&hosts.sent)[..], [(first, _), (second, 0)] if first == older && second == newer));
+}
+
+#[test]
+fn where_the_begun_one_came_damaged_the_newer_one_is_offered_again() {
+    // Goal: the leader hears that the one that it offered did not come, though another was fetched in its place.
+    let (mut hosts, [older, newer]) = broken_off();
+    hosts.hosts.get_mut(&3).expect("a host").damages = true;
+    catch_up(&mut hosts);
+    assert!(matches!(asked_for(&hosts.sent)[..], [(first, _), (second, 0)] if first == older && second == newer));
+}
+
+#[test]
+fn a_link_that_breaks_again_keeps_what_has_come_of_the_begun_one() {
+    let (mut hosts, [older, _]) = broken_off();
+    hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
+    while !hosts.bag.iter().any(|(_, _, said)| is_question(said)) {
+        let (from, to, said) = hosts.bag.pop_front().expect("a question comes");
+        hosts.deliver(from, to, said);
+    }
+    let (_, first) = asked_for(&hosts.sent)[0];
+    for _ in 0..4 {
+        let (from, to, said) = hosts.bag.pop_front().expect("a part of it comes");
+        hosts.deliver(from, to, said);
+    }
+    hosts.bag.clear();
+    hosts.link_down(3, 1);
+    hosts.link_down(1, 3);
+    hosts.sent.clear();
+    catch_up(&mut hosts);
+    assert!(matches!(asked_for(&hosts.sent)[0], (lsn, offset) if lsn == older && offset > first));
 }

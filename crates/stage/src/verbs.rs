@@ -5,8 +5,8 @@ use bytes::Bytes;
 use hustings_core::leading::Leads as _;
 use hustings_core::protocol::LinkState;
 use hustings_core::{
-    Admin, Effects, EntryKind, Input, MembershipChange, NodeId, Origin, Proposal, Protocol as _, SnapshotReference,
-    Stamp, Ticket, Wire,
+    Admin, Effects, EntryKind, Input, Lsn, MembershipChange, NodeId, Origin, Proposal, Protocol as _,
+    SnapshotReference, Stamp, Ticket, Wire,
 };
 use std::collections::BTreeSet;
 
@@ -267,6 +267,17 @@ impl<D: Direction> Theatre<D> {
         let lsn = reference.lsn;
         self.input(id, Input::SnapshotReady(reference));
         self.input(id, Input::SnapshotInstalled(lsn));
+        self.settle();
+    }
+
+    /// In the place of the snapshot that this node fetches one comes that ends earlier, which it had begun before.
+    pub fn finish_earlier_fetch(&mut self, id: u64, lsn: Lsn) {
+        let reference = self.actor_mut(id).fetching.take().expect("a fetch is under way");
+        assert!(lsn.index < reference.lsn.index, "it ends earlier");
+        self.input(id, Input::SnapshotReady(SnapshotReference { lsn, ..reference }));
+        if self.actor(id).restored.as_ref().is_some_and(|restored| restored.lsn == lsn) {
+            self.input(id, Input::SnapshotInstalled(lsn));
+        }
         self.settle();
     }
 

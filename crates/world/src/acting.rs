@@ -19,6 +19,8 @@ const WIRE_EVERY: u64 = 64;
 const CHUNK_BYTES: u64 = 4 << 10;
 /// Snapshots that are kept.
 const KEPT: usize = 3;
+/// One that a peer reads from is kept for so long after its last question, in microseconds, as a server keeps it.
+const PINNED_FOR: u64 = 30_000_000;
 /// Duration of work off the loop, in microseconds: shortest and longest.
 const WORK: (u64, u64) = (100, 3_000);
 
@@ -368,7 +370,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         machine.is_working = false;
         let Some(job) = machine.jobs.pop_front() else { return };
         let chunk_bytes = self.settings.load.value_bytes.max(CHUNK_BYTES) as usize;
-        match done(machine, job, chunk_bytes) {
+        match done(machine, job, chunk_bytes, now) {
             Ok(Some(event)) => {
                 match &event {
                     Event::SnapshotCut(_) => self.counts.snapshots += 1,
@@ -393,11 +395,12 @@ fn done<P: Protocol, S: Service>(
     machine: &mut Machine<P, S>,
     job: Job<S>,
     chunk_bytes: usize,
+    now: u64,
 ) -> Result<Option<JobEvent<P, S>>, String> {
     let Some(store) = &machine.store else { return Ok(None) };
     let words = |error: WalError| error.to_string();
     Ok(match job {
-        Job::Cut(contents) => match cut::<S>(store, &contents) {
+        Job::Cut(contents) => match cut::<S>(store, &contents, &|lsn, digest| machine.is_pinned(lsn, digest, now)) {
             Ok(reference) => Some(Event::SnapshotCut(Some(reference))),
             // As the host does it: no room now is no reason to end.
             Err(error) if error.is_full() => {
@@ -414,6 +417,7 @@ fn done<P: Protocol, S: Service>(
             Err(error) => return Err(words(error)),
         },
         Job::Read { to, lsn, digest, offset } => {
+            machine.pins.insert(to, (lsn, digest, now + PINNED_FOR));
             let bytes = store.read_chunk(lsn, digest, offset, chunk_bytes).map_err(words)?;
             Some(Event::ChunkRead { to, lsn, offset, bytes })
         }
@@ -428,6 +432,7 @@ fn done<P: Protocol, S: Service>(
 fn cut<S: Service>(
     store: &hustings_wal::SnapshotStore,
     contents: &SnapshotContents<Digested<S>>,
+    is_pinned: &dyn Fn(Lsn, u32) -> bool,
 ) -> Result<SnapshotReference, WalError> {
     let mut writer = store.writer(contents.lsn, contents.membership.clone())?;
     let mut result = Ok(());
@@ -438,7 +443,7 @@ fn cut<S: Service>(
     });
     result?;
     let reference = writer.finish()?;
-    store.keep_newest(KEPT, &reference)?;
+    store.keep_newest_and(KEPT, &reference, is_pinned)?;
     Ok(reference)
 }
 

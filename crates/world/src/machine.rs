@@ -131,6 +131,8 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) disk: SimulatedDisk,
     pub(crate) wal: Option<Wal>,
     pub(crate) store: Option<SnapshotStore>,
+    /// The snapshot that each peer last read from, and until when it is kept for it.
+    pub(crate) pins: BTreeMap<NodeId, (Lsn, u32, u64)>,
     pub(crate) replica: Option<Replica<P, Digested<S>>>,
     pub(crate) life: Life,
     /// Counts lives: what was meant for an earlier one is dropped.
@@ -195,6 +197,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             disk: SimulatedDisk::new(Dice::new(seed, 1, id.0).throw()),
             wal: None,
             store: None,
+            pins: BTreeMap::new(),
             replica: None,
             life: Life::Down,
             lives: 0,
@@ -235,6 +238,11 @@ impl<P: Protocol, S: Service> Machine<P, S> {
     /// Whether clients can connect.
     pub(crate) fn is_open(&self) -> bool {
         self.is_up() && !self.is_removed && !self.founding.is_witness(self.id)
+    }
+
+    /// Whether a peer is about to fetch this snapshot.
+    pub(crate) fn is_pinned(&self, lsn: Lsn, digest: u32, now: u64) -> bool {
+        self.pins.values().any(|(of, its, until)| (*of, *its) == (lsn, digest) && now < *until)
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -340,6 +348,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
         self.replica = None;
         self.wal = None;
         self.store = None;
+        self.pins.clear();
         self.life = Life::Down;
         self.lives += 1;
         self.timers.clear();

@@ -210,10 +210,11 @@ impl Zab {
         let Some(learner) = self.learner_mut(from) else { return };
         learner.known.on_heard(round, highest, priority);
         if learner.fetching.is_some() && !is_installing {
-            // It could not have the snapshot that was offered: another one, or the same again.
+            // It could not have the snapshot that was offered, or has an earlier one: the entries behind it, if they are still here, or
+            // another one, or the same again.
             learner.fetching = None;
             learner.next = learner.known.stored + 1;
-            self.send_snapshot_to(from, out);
+            self.serve(from, out);
         }
         self.confirm_reads(out);
         self.hand_over_as_caretaker(from, out);

@@ -199,13 +199,17 @@ impl Zab {
     }
 
     pub(crate) fn on_snapshot_ready(&mut self, reference: SnapshotReference, out: &mut Effects<Zab>) {
-        // Of a connection that has ended, nothing is asked any more.
-        // By its place: a witness writes one of its own instead of fetching this one's bytes (ADR 40).
-        if self.fetching.take_if(|fetching| fetching.lsn == reference.lsn).is_none() {
+        // Of a connection that has ended, nothing is asked any more. By its place: a witness writes one of its own instead of fetching
+        // this one's bytes (ADR 40); or through an earlier one, which had been begun, and the next PONG asks for what follows it.
+        if self.fetching.take_if(|fetching| reference.lsn.index <= fetching.lsn.index).is_none() {
             return;
         }
         let RoleState::Following(following) = &self.role_state else { unreachable!("leaving forgets what is fetched") };
         let (leader, index, membership) = (following.leader, reference.lsn.index, reference.membership.clone());
+        if self.node.has_covered(reference.lsn) {
+            // The log came to this place on an earlier connection.
+            return self.on_snapshot(leader, reference, out);
+        }
         self.node.installing = Some(reference.clone());
         self.node.install(reference, out);
         self.adopt(membership, index, out);

@@ -220,6 +220,47 @@ fn who_is_behind_the_log_fetches_a_snapshot_and_goes_on_from_there() {
 }
 
 #[test]
+fn behind_an_earlier_snapshot_than_was_offered_come_the_entries_that_are_still_there() {
+    // Goal: H8. Method: n1 had begun to fetch a snapshot through 2 when that through 3 was cut; the log still goes back to 2.
+    let limits = Limits { trailing_entries: 1, ..Limits::default() };
+    let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
+    theatre.settle();
+    theatre.kill(1);
+    for text in ["a", "b", "c"] {
+        theatre.propose(3, text);
+    }
+    theatre.compact(3);
+    theatre.enter(1, Default::default());
+    reconnect(&mut theatre, 1);
+    theatre.finish_earlier_fetch(1, Lsn::new(1, 2));
+    theatre.heartbeat(3);
+    assert_eq!(theatre.count(3, |message| matches!(message, Message::Snapshot { .. })), 1, "another one is not needed");
+    assert_eq!((theatre.leader_of(1), theatre.commit(1), theatre.lines(1)), (Some(3), 3, vec!["c".to_string()]));
+}
+
+#[test]
+fn an_earlier_snapshot_that_brings_nothing_is_not_installed() {
+    // Goal: the commit never goes back. Method: while n1 fetched the earlier one, another leader's log brought it as far.
+    let limits = Limits { trailing_entries: 0, ..Limits::default() };
+    let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
+    theatre.settle();
+    theatre.propose(3, "a");
+    theatre.propose(3, "b");
+    let durable = theatre.actor(1).durable.clone();
+    theatre.kill(1);
+    theatre.propose(3, "c");
+    theatre.compact(3);
+    theatre.enter(1, durable);
+    reconnect(&mut theatre, 1);
+    let commit = theatre.commit(1);
+    theatre.finish_earlier_fetch(1, Lsn::new(1, 1));
+    assert!(theatre.actor(1).restored.is_none() && theatre.commit(1) >= commit);
+    theatre.heartbeat(3);
+    theatre.finish_fetch(1);
+    assert_eq!((theatre.leader_of(1), theatre.commit(1)), (Some(3), 3));
+}
+
+#[test]
 fn a_snapshot_that_could_not_be_had_is_offered_again() {
     // Goal: no loop and no end. Method: the fetch fails once; a PONG says that nothing is being installed.
     let limits = Limits { trailing_entries: 0, ..Limits::default() };

@@ -102,8 +102,7 @@ pub trait Following: Acknowledging {
 
     /// It is complete and durable.
     fn on_snapshot_ready(&mut self, reference: SnapshotReference, out: &mut Effects<Self>) {
-        // By its place: a witness writes one of its own instead of fetching this one's bytes (ADR 40).
-        if self.node().installing.as_ref().is_none_or(|installing| installing.lsn != reference.lsn) {
+        if !self.node_mut().take_ready(&reference) {
             return;
         }
         let (lsn, membership) = (reference.lsn, reference.membership.clone());

@@ -351,6 +351,19 @@ impl<L: History> Node<L> {
         }
     }
 
+    /// A snapshot is complete; says whether it was asked for, or one through a later place: an earlier one that had been begun is
+    /// fetched to its end (finding H8), and what is between them is asked for again. By its place and not by its bytes: a witness
+    /// writes one of its own (ADR 40).
+    pub fn take_ready(&mut self, reference: &SnapshotReference) -> bool {
+        match &mut self.installing {
+            Some(installing) if reference.lsn.index <= installing.lsn.index => {
+                *installing = reference.clone();
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// A snapshot that is complete replaces the history up to its end.
     ///
     /// The snapshot is recorded first: a crash between the two records must not lose what this node has acknowledged

@@ -10,28 +10,14 @@
 //!    follower: host verifies, syncs ──► Input::SnapshotReady ──► Persist(Snapshot), Restore
 //! ```
 
-use super::applied_requests::{ABOVE_MAX, AppliedRequests};
 use super::backlog::SLICE_COST;
-use super::clock::LogTime;
-use super::{Action, ApplyVersion, Replica, ReplicaMessage, ReplicaTimer, application};
+use super::contents::{ReplicaState, SnapshotContents};
+use super::{Action, Replica, ReplicaMessage, ReplicaTimer};
 use crate::laboratory::Defect;
 use crate::protocol::{Input, Protocol};
-use crate::{Lsn, Membership, NodeId, SnapshotError, SnapshotFile, SnapshotReference, StateMachine, Term};
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::{Lsn, NodeId, SnapshotReference, StateMachine};
+use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
-use std::sync::Arc;
-
-/// First word of a snapshot that has the log's clock; those of format 1 begin with the number of origins, which is small.
-const WITH_CLOCK: u32 = u32::MAX;
-
-/// First word of a snapshot that has an apply version above the first, before its clock. A build that knows of no
-/// versions cannot read it, and is not meant to.
-const WITH_VERSION: u32 = u32::MAX - 1;
-
-/// First word of a witness's snapshot, before everything else: it has no state, and who holds one must not load it. A build that knows
-/// of no witnesses cannot read it, and is not meant to.
-const OF_WITNESS: u32 = u32::MAX - 2;
 
 /// Bounds after which a snapshot is cut: the first that is reached counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -51,161 +37,6 @@ impl Default for Policy {
     fn default() -> Policy {
         Policy { entries_max: 100_000, bytes_max: 64 << 20, log_bytes_max: 512 << 20, slice_cost: SLICE_COST }
     }
-}
-
-/// The replica's own state, kept in every snapshot beside the state machine.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct ReplicaState {
-    /// Proposals that were applied.
-    pub applied_requests: AppliedRequests,
-    /// The reading of the log's clock that stands.
-    pub clock: LogTime,
-    /// Version of the rules by which entries are applied.
-    pub version: ApplyVersion,
-    /// Whether this is a witness's: the state machine beside it is that of an empty log.
-    pub is_witness: bool,
-}
-
-/// The parts of a snapshot, ready to be encoded off the loop.
-#[derive(Clone)]
-pub struct SnapshotContents<S: StateMachine> {
-    /// The last entry that it covers.
-    pub lsn: Lsn,
-    /// The membership at that place.
-    pub membership: Arc<Membership>,
-    /// The replica's own state.
-    pub state: ReplicaState,
-    /// A view of the state machine.
-    pub view: S::View,
-}
-
-impl<S: StateMachine> fmt::Debug for SnapshotContents<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "snapshot through {:?}", self.lsn)
-    }
-}
-
-impl<S: StateMachine> PartialEq for SnapshotContents<S> {
-    fn eq(&self, other: &SnapshotContents<S>) -> bool {
-        self.lsn == other.lsn && self.membership == other.membership && self.state == other.state
-    }
-}
-
-impl<S: StateMachine> Eq for SnapshotContents<S> {}
-
-impl<S: StateMachine> SnapshotContents<S> {
-    /// Hands the snapshot's bytes to `sink` in chunks: the replica's own state, then the state machine.
-    pub fn encode(&self, sink: &mut dyn FnMut(Bytes)) {
-        sink(self.head());
-        application::call(|| self.of_snapshot("encode"), || S::encode(&self.view, sink));
-    }
-
-    /// As [`SnapshotContents::encode`], for a file: what comes back is called with it when it is durable
-    /// ([`StateMachine::encode_to_file`]).
-    pub fn encode_to_file(&self, sink: &mut dyn FnMut(Bytes)) -> Option<impl FnOnce(&Arc<dyn SnapshotFile>) + use<S>> {
-        let head = self.head();
-        let start = head.len() as u64;
-        sink(head);
-        let encoded = application::call(|| self.of_snapshot("encode"), || S::encode_to_file(&self.view, sink));
-        let once_durable = encoded?;
-        Some(move |file: &Arc<dyn SnapshotFile>| once_durable(file, start))
-    }
-
-    pub(super) fn of_snapshot(&self, method: &str) -> String {
-        format!(
-            "{method} panicked at the state of {}; it is called again for each snapshot: start a build that can do it",
-            self.lsn
-        )
-    }
-
-    /// Encodes the replica's own state, with which a snapshot begins.
-    fn head(&self) -> Bytes {
-        let mut head = BytesMut::new();
-        let ReplicaState { applied_requests, clock, version, is_witness } = &self.state;
-        if *is_witness {
-            head.put_u32_le(OF_WITNESS);
-        }
-        if *version > ApplyVersion::FIRST {
-            head.put_u32_le(WITH_VERSION);
-            head.put_u32_le(version.0);
-        }
-        head.put_u32_le(WITH_CLOCK);
-        head.put_u64_le(clock.term.0);
-        head.put_u64_le(clock.micros);
-        head.put_u8(u8::from(clock.is_closed));
-        let parts: Vec<_> = applied_requests.to_parts().collect();
-        head.put_u32_le(u32::try_from(parts.len()).expect("clusters are small"));
-        for (node, incarnation, through, above) in parts {
-            head.put_u64_le(node);
-            head.put_u64_le(incarnation);
-            head.put_u64_le(through);
-            head.put_u32_le(u32::try_from(above.len()).expect("the window is bounded"));
-            above.iter().for_each(|sequence| head.put_u64_le(*sequence));
-        }
-        head.freeze()
-    }
-
-    /// Reads the bytes of a snapshot back.
-    ///
-    /// # Errors
-    /// The damage, and where it is.
-    pub fn decode(bytes: &mut dyn Buf) -> Result<(S, ReplicaState), SnapshotError> {
-        let state = decode_head(bytes)?;
-        Ok((S::decode(bytes)?, state))
-    }
-
-    /// As [`SnapshotContents::decode`], of all bytes of `file` ([`StateMachine::decode_from_file`]).
-    ///
-    /// # Errors
-    /// The damage, and where it is.
-    pub fn decode_from_file(
-        bytes: &mut dyn Buf,
-        file: &Arc<dyn SnapshotFile>,
-    ) -> Result<(S, ReplicaState), SnapshotError> {
-        let length = bytes.remaining();
-        let state = decode_head(bytes)?;
-        let start = (length - bytes.remaining()) as u64;
-        Ok((S::decode_from_file(bytes, file, start)?, state))
-    }
-}
-
-/// Reads the encoding of [`SnapshotContents::head`].
-fn decode_head(bytes: &mut dyn Buf) -> Result<ReplicaState, SnapshotError> {
-    let short = || SnapshotError { what: "it ends inside the applied requests".into() };
-    let (mut clock, mut version) = (LogTime::default(), ApplyVersion::FIRST);
-    let mut count = bytes.try_get_u32_le().map_err(|_| short())?;
-    let is_witness = count == OF_WITNESS;
-    if is_witness {
-        count = bytes.try_get_u32_le().map_err(|_| short())?;
-    }
-    if count == WITH_VERSION {
-        version = ApplyVersion(bytes.try_get_u32_le().map_err(|_| short())?);
-        count = bytes.try_get_u32_le().map_err(|_| short())?;
-    }
-    if count == WITH_CLOCK {
-        clock.term = Term(bytes.try_get_u64_le().map_err(|_| short())?);
-        clock.micros = bytes.try_get_u64_le().map_err(|_| short())?;
-        clock.is_closed = bytes.try_get_u8().map_err(|_| short())? != 0;
-        count = bytes.try_get_u32_le().map_err(|_| short())?;
-    }
-    let mut parts = Vec::new();
-    for _ in 0..count {
-        let node = bytes.try_get_u64_le().map_err(|_| short())?;
-        let incarnation = bytes.try_get_u64_le().map_err(|_| short())?;
-        let through = bytes.try_get_u64_le().map_err(|_| short())?;
-        let length = bytes.try_get_u32_le().map_err(|_| short())?;
-        if length as usize > ABOVE_MAX {
-            return Err(SnapshotError {
-                what: format!("one life of a node remembers {length} proposals, more than any does"),
-            });
-        }
-        let mut above = Vec::new();
-        for _ in 0..length {
-            above.push(bytes.try_get_u64_le().map_err(|_| short())?);
-        }
-        parts.push((node, incarnation, through, above));
-    }
-    Ok(ReplicaState { applied_requests: AppliedRequests::from_parts(parts), clock, version, is_witness })
 }
 
 /// From this size on a snapshot is large, and cut only when the log since the last is at least this part of it.
@@ -314,8 +145,11 @@ pub struct Snapshots {
     /// Offered snapshot in whose place a witness cuts one of its own.
     pub(super) standing_in: Option<SnapshotReference>,
     fetch: Option<Fetch>,
-    /// A snapshot whose source is gone or was given up, and the bytes it had sent: the fetch goes on from there if any peer offers it.
+    /// A snapshot whose source is gone or was given up, and the bytes it had sent: the fetch goes on from there if any peer offers it,
+    /// or a newer one.
     begun: Option<(SnapshotReference, u64)>,
+    /// One that is fetched to its end, and the newer one that was offered when it had been begun.
+    in_place_of: Option<(SnapshotReference, SnapshotReference)>,
     loading: Option<SnapshotReference>,
 }
 
@@ -331,6 +165,7 @@ impl Snapshots {
             standing_in: None,
             fetch: None,
             begun: None,
+            in_place_of: None,
             loading: None,
         }
     }
@@ -414,10 +249,22 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
         // Equal references are equal bytes, from any source.
         let running = self.snapshots.fetch.take().map(|fetch| (fetch.reference, fetch.offset));
-        let begun = [running, self.snapshots.begun.take()].into_iter().flatten().find(|(begun, _)| *begun == reference);
-        let offset = begun.map_or(0, |(_, offset)| offset);
-        self.snapshots.fetch = Some(Fetch::new(from, reference, offset));
+        let begun: Vec<_> = [running, self.snapshots.begun.take()].into_iter().flatten().collect();
+        let same = begun.iter().find(|(begun, _)| *begun == reference);
+        // Where newer ones are cut between two breaks of a link, none would ever come to its end if each began anew.
+        let older = begun.iter().find(|(begun, offset)| {
+            *offset > 0 && begun.lsn.index > self.applied.index && begun.lsn.index < reference.lsn.index
+        });
+        let (taken, offset) = same.or(older).cloned().unwrap_or_else(|| (reference.clone(), 0));
+        self.snapshots.in_place_of = (taken != reference).then(|| (taken.clone(), reference));
+        self.snapshots.fetch = Some(Fetch::new(from, taken, offset));
         self.ask_chunks(out);
+    }
+
+    /// What was asked for, where this one was fetched.
+    fn asked_for(&mut self, fetched: SnapshotReference) -> SnapshotReference {
+        let in_place_of = self.snapshots.in_place_of.take_if(|(taken, _)| *taken == fetched);
+        in_place_of.map_or(fetched, |(_, offered)| offered)
     }
 
     /// Asks for the next chunks, as far ahead as the last ones came back soon: so a fetch fills a long link, and heartbeats on a
@@ -480,8 +327,19 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     pub(super) fn on_chunk_gone(&mut self, from: NodeId, lsn: Lsn, out: &mut Vec<Action<P, S>>) {
-        if self.snapshots.fetch.as_ref().is_some_and(|fetch| fetch.from == from && fetch.reference.lsn == lsn) {
-            self.fail_fetch(out);
+        let Some(fetch) = self.snapshots.fetch.take_if(|fetch| fetch.from == from && fetch.reference.lsn == lsn) else {
+            return;
+        };
+        match self.snapshots.in_place_of.take() {
+            // This source has the newer one that it offered.
+            Some((_, offered)) => {
+                self.snapshots.fetch = Some(Fetch::new(from, offered, 0));
+                self.ask_chunks(out);
+            }
+            None => {
+                self.snapshots.fetch = Some(fetch);
+                self.fail_fetch(out);
+            }
         }
     }
 
@@ -495,7 +353,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         if let Some(Fetch { reference, offset, .. }) = self.snapshots.fetch.take() {
             out.push(Action::CancelTimer(ReplicaTimer::Chunk));
             self.snapshots.begun = (offset > 0).then(|| (reference.clone(), offset));
-            self.feed(Input::SnapshotFailed(reference), out);
+            let asked_for = self.asked_for(reference);
+            self.feed(Input::SnapshotFailed(asked_for), out);
         }
     }
 
@@ -505,14 +364,18 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         out: &mut Vec<Action<P, S>>,
     ) {
         match stored {
-            Ok(reference) => self.feed(Input::SnapshotReady(reference), out),
+            Ok(reference) => {
+                self.snapshots.in_place_of.take_if(|(taken, _)| *taken == reference);
+                self.feed(Input::SnapshotReady(reference), out);
+            }
             Err(reference) => {
                 // The part of it that was stored is lost: the next source that offers it is asked from the beginning.
                 if self.snapshots.fetch.take_if(|fetch| fetch.reference == reference).is_some() {
                     out.push(Action::CancelTimer(ReplicaTimer::Chunk));
                 }
                 self.snapshots.begun.take_if(|(begun, _)| *begun == reference);
-                self.feed(Input::SnapshotFailed(reference), out);
+                let asked_for = self.asked_for(reference);
+                self.feed(Input::SnapshotFailed(asked_for), out);
             }
         }
     }

@@ -106,6 +106,8 @@ pub struct Host {
     next_read: u64,
     files: BTreeMap<Lsn, Bytes>,
     receiving: Vec<u8>,
+    /// Whether the next snapshot that it has stored whole is not what it should be.
+    pub damages: bool,
     /// The highest apply version of its build.
     pub can: ApplyVersion,
     pub stopped: Option<String>,
@@ -188,6 +190,7 @@ impl Hosts {
                 next_read: 1,
                 files: BTreeMap::new(),
                 receiving: Vec::new(),
+                damages: false,
                 can: ApplyVersion::FIRST,
                 stopped: None,
                 digests: Vec::new(),
@@ -403,6 +406,11 @@ impl Hosts {
         lsn
     }
 
+    /// Removes a snapshot from a node's disk.
+    pub fn remove_snapshot(&mut self, id: u64, lsn: Lsn) {
+        self.hosts.get_mut(&id).expect("a host").files.remove(&lsn).expect("it was there");
+    }
+
     // --- What a host does. ---------------------------------------------------------------------------------------
 
     fn act(&mut self, id: u64, actions: Vec<Action<Raft, Book>>) {
@@ -441,7 +449,10 @@ impl Hosts {
                         host.receiving.clear();
                     }
                     host.receiving.extend_from_slice(&bytes);
-                    if host.receiving.len() as u64 == reference.bytes {
+                    if host.receiving.len() as u64 == reference.bytes && std::mem::take(&mut host.damages) {
+                        host.receiving.clear();
+                        events.push_back(Event::SnapshotStored(Err(reference)));
+                    } else if host.receiving.len() as u64 == reference.bytes {
                         host.files.insert(reference.lsn, Bytes::from(std::mem::take(&mut host.receiving)));
                         events.push_back(Event::SnapshotStored(Ok(reference)));
                     }
