@@ -93,13 +93,12 @@ pub(crate) struct Rivals {
     requests: Requests,
 }
 
-/// Answers to requests of all rivals together.
+/// Requests of all rivals together.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Requests {
-    /// Requests that were answered before their rival asked again.
+    pub(crate) asked: u64,
+    /// Those that were answered before their rival asked again: later answers are not taken.
     pub(crate) in_time: u64,
-    /// Requests that were answered after that: their answers are not taken.
-    pub(crate) late: u64,
 }
 
 impl Rivals {
@@ -199,6 +198,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let rival = &mut self.load.rivals.rivals[number];
         rival.number += 1;
         rival.sent_at = now;
+        self.load.rivals.requests.asked += 1;
         let request = rival.number;
         let at = rival.dice.below(nodes) as usize;
         let again = now + 300_000 + rival.dice.below(400_000);
@@ -250,7 +250,6 @@ impl<P: Protocol, S: Service> World<P, S> {
         let Rivals { rivals, requests, .. } = &mut self.load.rivals;
         let rival = &mut rivals[number];
         if rival.number != request {
-            requests.late += u64::from(outcome.is_some());
             return self.on_late_answer(number, request, outcome);
         }
         let trusts_until = rival.sent_at + TTL_SECONDS as u64 * TRUST;
@@ -395,7 +394,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    /// Answers to requests of all rivals until now.
+    /// Requests of all rivals until now.
     pub(crate) fn rivals_requests(&self) -> Requests {
         self.load.rivals.requests
     }
