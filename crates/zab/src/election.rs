@@ -18,7 +18,7 @@
 use crate::laboratory::Defect;
 use crate::message::{Message, Notification};
 use crate::vote::{ServerState, Standing, Vote};
-use crate::zab::{Following, Phase, RoleState, Timer, Zab};
+use crate::zab::{Following, Leading, Phase, RoleState, Timer, Zab};
 use hustings_core::leading::Replicating;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Reason, RestsOn, Term};
@@ -28,6 +28,9 @@ use std::collections::BTreeMap;
 const DOUBLINGS_MAX: u32 = 4;
 /// After so many vain waits of a search a server that gives way proposes itself again: by then others would lead.
 const GIVES_WAY_DOUBLINGS: u32 = 3;
+
+/// After so many vain waits one that gives way asks others to take care: until then it listens whether somebody speaks who may lead.
+const ASKS_FOR_CARE_DOUBLINGS: u32 = 1;
 
 /// After so many attempts to lead that came to nothing, one after the other, a server asks those that must never lead to take care.
 pub(crate) const VAIN_ATTEMPTS_MAX: u8 = 2;
@@ -139,33 +142,41 @@ impl Zab {
 
     // --- Speaking. -----------------------------------------------------------------------------------------------
 
-    fn notification_to(&self, peer: NodeId) -> Notification {
+    fn notification(&self) -> Notification {
         let (state, vote) = match &self.role_state {
-            RoleState::Looking(looking) if self.asks_for_care() && !looking.proposal.is_eligible() => {
-                (ServerState::Looking, Vote::nominating(peer))
-            }
+            RoleState::Looking(looking) if self.asks_for_care(looking) => (ServerState::Looking, Vote::FOR_CARE),
             RoleState::Looking(looking) => (ServerState::Looking, looking.proposal),
             RoleState::Following(following) => (ServerState::Following, following.vote),
-            RoleState::Leading(leading) => (ServerState::Leading, leading.vote),
+            RoleState::Leading(leading) => (ServerState::Leading, self.vote_as_leader(leading)),
         };
         Notification { state, vote, round: self.round, commit: self.node.committed(), is_answer: false }
     }
 
-    /// `[OURS]` Whether this server, which could lead, came to nothing again and again, and nobody else may lead: those that must never lead
-    /// serve without it, if they are told.
-    fn asks_for_care(&self) -> bool {
-        self.gives_way && self.vain_attempts >= VAIN_ATTEMPTS_MAX
+    /// `[OURS]` From its synchronisation on a leader says the end of its history as it is now, with the epoch of its reign. ZooKeeper's says
+    /// the one with which it was elected, and whoever holds anything of this reign would hold more.
+    fn vote_as_leader(&self, leading: &Leading) -> Vote {
+        let says_its_end = leading.phase != Phase::Discovery && !self.options.as_published;
+        Vote { last: if says_its_end { self.node.log.last() } else { leading.vote.last }, ..leading.vote }
+    }
+
+    /// `[OURS]` Whether this server, which could lead and came to nothing again and again, asks those to take care that must never lead: they
+    /// serve without it, if they are told. Not before it has listened for a wait: somebody may speak who may lead.
+    fn asks_for_care(&self, looking: &Looking) -> bool {
+        self.gives_way
+            && self.vain_attempts >= VAIN_ATTEMPTS_MAX
+            && looking.doublings >= ASKS_FOR_CARE_DOUBLINGS
+            && !looking.proposal.is_eligible()
     }
 
     fn answer(&self, peer: NodeId, out: &mut Effects<Zab>) {
-        let answer = Notification { is_answer: true, ..self.notification_to(peer) };
+        let answer = Notification { is_answer: true, ..self.notification() };
         out.send_resting_on(RestsOn::Nothing, peer, Message::Notification(answer));
     }
 
     /// Sends this node's vote to one peer. It promises nothing and rests on nothing.
     pub(crate) fn notify(&self, peer: NodeId, out: &mut Effects<Zab>) {
         if !self.is_retired() {
-            out.send_resting_on(RestsOn::Nothing, peer, Message::Notification(self.notification_to(peer)));
+            out.send_resting_on(RestsOn::Nothing, peer, Message::Notification(self.notification()));
         }
     }
 
@@ -209,8 +220,7 @@ impl Zab {
         looking.doublings = (looking.doublings + 1).min(DOUBLINGS_MAX);
         let stops_giving_way = match looking.doublings {
             GIVES_WAY_DOUBLINGS => self.gives_way,
-            1 => self.gives_way_to_nobody(),
-            _ => false,
+            _ => self.gives_way_to_nobody(),
         };
         if stops_giving_way {
             self.gives_way = false;
@@ -274,11 +284,11 @@ impl Zab {
         }
     }
 
-    /// `[OURS]` One that could lead and came to nothing votes for this server, which must never lead: it leads as a caretaker.
+    /// `[OURS]` One that could lead and came to nothing asks those for care that must never lead: this one leads as a caretaker.
     fn take_care_if_nominated(&mut self, by: NodeId, vote: Vote, round: u64, out: &mut Effects<Zab>) {
         let RoleState::Looking(looking) = &self.role_state else { return };
-        let is_nomination = vote == Vote::nominating(self.node.me) && self.node.log.last() > Lsn::ZERO;
-        let is_asked = is_nomination && round >= self.round && self.node.membership.is_voter(by);
+        let are_voters = self.node.membership.is_voter(by) && self.node.membership.is_voter(self.node.me);
+        let is_asked = vote == Vote::FOR_CARE && round >= self.round && are_voters;
         let could = self.node.could_take_care() && !self.node.is_caretaker;
         if is_asked && could && !looking.proposal.is_eligible() {
             self.node.take_care();
@@ -298,7 +308,7 @@ impl Zab {
         let RoleState::Looking(looking) = &self.role_state else { return false };
         let speaks = |id: NodeId| id == self.node.me || looking.received.contains_key(&id);
         let is_quorum = self.node.membership.verdict(|id| Some(speaks(id))) == Verdict::Won;
-        let still_asks = self.asks_for_care() && looking.doublings == 0;
+        let still_asks = self.vain_attempts >= VAIN_ATTEMPTS_MAX && looking.doublings <= ASKS_FOR_CARE_DOUBLINGS;
         self.gives_way && is_quorum && !looking.proposal.is_eligible() && !still_asks
     }
 
@@ -392,9 +402,11 @@ impl Zab {
             && heard.state == ServerState::Leading
             && (heard.vote.epoch >= promised || is_own_choice)
             && looking.doublings > 0;
+        // A follower says the end of its leader's history as it was when it came; the leader itself says it as it is.
+        let told = looking.settled.get(&candidate).map_or(heard.vote.last, |its| its.vote.last);
         if (is_elected || is_invited) && self.may_choose(candidate) {
             self.round = heard.round;
-            self.conclude(heard.vote, out);
+            self.conclude(Vote { last: told.max(heard.vote.last), ..heard.vote }, out);
         }
     }
 

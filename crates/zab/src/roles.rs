@@ -74,7 +74,8 @@ impl Zab {
         self.leave_role(out);
         self.is_successor = false;
         self.gives_way = false;
-        let following = Following { leader, phase: Phase::Discovery, vote, is_leader_fresh: true };
+        let is_ahead = self.is_behind(vote.epoch, vote.last);
+        let following = Following { leader, phase: Phase::Discovery, vote, is_leader_fresh: true, is_ahead };
         self.role_state = RoleState::Following(following);
         self.announce(from, Reason::Elected { leader, by }, out);
         self.connect(leader, out);
@@ -209,6 +210,9 @@ impl Zab {
 
     /// Drops what only the present role has, and tells those who depend on it: a connection that ends is ended on both sides.
     fn leave_role(&mut self, out: &mut Effects<Zab>) {
+        if self.is_leading() && !self.leads_in_vain() {
+            self.vain_attempts = 0;
+        }
         self.node.leader = None;
         self.fetching = None;
         let next = RoleState::Looking(Box::new(Looking::unborn(self.node.me)));
@@ -228,8 +232,9 @@ impl Zab {
             RoleState::Following(following) => {
                 let Vote { epoch, last, .. } = following.vote;
                 let must_never = self.node.priority() == Priority::Never;
-                if following.phase != Phase::Broadcast && must_never && self.is_behind(epoch, last) {
-                    // It never served, and perhaps it never can: it holds less than this node.
+                let is_ahead = following.is_ahead && self.is_behind(epoch, last);
+                if following.phase != Phase::Broadcast && must_never && is_ahead {
+                    // It never served, and perhaps it never can: it held less than this node when they met, and does still.
                     self.node.take_care();
                 }
                 out.cancel_timer(Timer::Silence);

@@ -53,11 +53,10 @@ pub struct Vote {
 }
 
 impl Vote {
-    /// `[OURS]` What a server says to one that must never lead, to have it take care: a vote for it, of weight 0 and of no history, as nobody
-    /// has it who holds anything. To anybody else it is a vote that is no better than its own.
-    pub(crate) fn nominating(leader: NodeId) -> Vote {
-        Vote { leader, epoch: Term::ZERO, last: Lsn::ZERO, standing: Standing::Never }
-    }
+    /// `[OURS]` What a server says that could lead and came to nothing, to have those take care that must never lead: a vote for nobody. No
+    /// server has the id 0, so nobody has it for his own; and there is no lesser one, so nobody takes it for a better one.
+    pub(crate) const FOR_CARE: Vote =
+        Vote { leader: NodeId(0), epoch: Term::ZERO, last: Lsn::ZERO, standing: Standing::Never };
 
     /// Whether this vote supersedes the other.
     pub fn is_better_than(&self, other: &Vote) -> bool {

@@ -41,6 +41,8 @@ pub(crate) struct Following {
     pub(crate) vote: Vote,
     /// Whether the leader was heard within the shortest election timeout, or is not expected yet.
     pub(crate) is_leader_fresh: bool,
+    /// Whether this server held more than the leader when it settled for it.
+    pub(crate) is_ahead: bool,
 }
 
 /// State of a server that leads, elected or established.
