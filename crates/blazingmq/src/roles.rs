@@ -135,7 +135,8 @@ impl BlazingMq {
         tally.record(self.node.me, Vote::Granted, &self.node.membership);
         self.role_state = RoleState::Scouting { term, tally };
         self.announce(from, because, out);
-        out.set_timer(Timer::Scouting, self.node.timing.election_min..=self.node.timing.election_min);
+        // Drawn anew for each: where answers take longer than the shortest timeout, they come in time to a later one.
+        out.set_timer(Timer::Scouting, self.node.timing.election());
         let question = Message::Scouting { term, round: self.round, commit: self.node.committed() };
         for voter in self.node.other_voters() {
             // Rests on nothing: a question, not a promise.
@@ -172,7 +173,7 @@ impl BlazingMq {
         for timer in [Timer::Wait, Timer::Silence] {
             out.cancel_timer(timer);
         }
-        out.set_timer(Timer::Election, self.node.timing.election_min..=self.node.timing.election_min);
+        out.set_timer(Timer::Election, self.node.timing.election());
         let commit = self.node.committed();
         for voter in self.node.other_voters() {
             out.send_resting_on(RestsOn::Promise, voter, Message::Proposal { term, is_transfer, commit });

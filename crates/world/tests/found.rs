@@ -405,3 +405,8 @@ fn what_was_slowed_down_before_all_is_well_holds_up_nobody() {
     play_all(include_str!("found/peace-and-a-slow-link.txt"));
     play_all(include_str!("found/peace-and-a-slow-sync.txt"));
 }
+
+#[test]
+fn where_nothing_was_written_and_the_only_one_that_may_lead_is_slow_somebody_leads() {
+    play_all(include_str!("found/nobody-holds-anything-and-one-may-lead.txt"));
+}
