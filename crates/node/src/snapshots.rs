@@ -183,6 +183,11 @@ fn run<S: StateMachine>(
                     Ok(bytes) => Ok(Some(SnapshotNews::ChunkRead { to, lsn, offset, bytes })),
                     // Not now: no answer, and its fetcher asks again.
                     Err(error) if error.is_for_want_of_descriptors() => Ok(None),
+                    // An older one, which a peer had begun: it has the newer one.
+                    Err(error) if !store.is_newest(lsn, digest) => {
+                        tracing::warn!("{to} cannot go on with an older snapshot, and is given the newest: {error}");
+                        Ok(Some(SnapshotNews::ChunkRead { to, lsn, offset, bytes: None }))
+                    }
                     Err(error) => Err(error),
                 }
             }
@@ -357,5 +362,36 @@ mod tests {
         assert!(store.read_chunk(Lsn::new(1, 2), first.digest, 0, 10).unwrap().is_none());
         prune(&store, &cut(6), &pins, begun + PINNED_FOR).unwrap();
         assert!(!is_held(), "nobody has asked for long");
+    }
+
+    #[test]
+    fn an_older_snapshot_that_cannot_be_read_is_told_as_gone_and_the_newest_is_fatal() {
+        // Goal: a peer that goes on with one that nobody needs any more ends nobody (finding of a hostile reader). Method: both of two
+        // snapshots are damaged where their frames begin.
+        let directory = tempfile::tempdir().expect("a directory");
+        let disk = Arc::new(RealDisk::open(directory.path()).expect("it is ours"));
+        let store = SnapshotStore::open(disk.clone()).expect("it is blank");
+        let [older, newest] = [1, 2].map(|index| {
+            let mut writer = store.writer(Lsn::new(1, index), Arc::new(Membership::of_voters([NodeId(1)]))).unwrap();
+            writer.write(&[index as u8; 100]).unwrap();
+            writer.finish().unwrap()
+        });
+        for file in std::fs::read_dir(directory.path()).unwrap().flatten() {
+            if file.metadata().unwrap().len() > 100 {
+                std::fs::write(file.path(), [7; 300]).unwrap();
+            }
+        }
+        let (news, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let on_fatal: OnFatal = Arc::new(|why: &str| panic!("{why}"));
+        let (jobs, thread) = spawn::<()>(store, disk, news, on_fatal).expect("a thread");
+        let mut read = |of: &SnapshotReference| {
+            let job = SnapshotJob::Read { to: NodeId(2), lsn: of.lsn, digest: of.digest, offset: 0 };
+            jobs.send(job).expect("it runs");
+            told.blocking_recv()
+        };
+        assert!(matches!(read(&older), Some(SnapshotNews::ChunkRead { bytes: None, .. })));
+        assert!(matches!(read(&newest), Some(SnapshotNews::Failed(_))));
+        drop(jobs);
+        thread.join().expect("it ends");
     }
 }

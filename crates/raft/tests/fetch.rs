@@ -112,7 +112,13 @@ fn a_chunk_that_others_overtook_is_asked_for_again_at_once() {
 /// n3 has fetched a part of n1's snapshot when the link breaks; others write, n1 cuts a newer one, and the link is back. Gives the places
 /// of both.
 fn broken_off() -> (Hosts, [Lsn; 2]) {
+    broken_off_and_then(&["more ".repeat(100), "more ".repeat(100)])
+}
+
+/// The same, where others write this.
+fn broken_off_and_then(written: &[String; 2]) -> (Hosts, [Lsn; 2]) {
     let mut hosts = fetching();
+    hosts.finish_cut(2);
     let is_later = |said: &Said| matches!(said, ReplicaMessage::AskChunk { offset, .. } if *offset > 0);
     while !hosts.bag.iter().any(|(_, _, said)| is_later(said)) {
         let (from, to, said) = hosts.bag.pop_front().expect("a later question comes");
@@ -121,8 +127,8 @@ fn broken_off() -> (Hosts, [Lsn; 2]) {
     let older = asked_for(&hosts.sent).into_iter().next().expect("one was asked for").0;
     hosts.bag.clear();
     hosts.isolate(3);
-    for _ in 0..2 {
-        hosts.propose(1, &"more ".repeat(100));
+    for text in written {
+        hosts.propose(1, text);
         hosts.settle();
     }
     let newer = hosts.finish_cut(1);
@@ -169,6 +175,38 @@ fn where_the_begun_one_is_gone_the_newer_one_is_fetched_from_its_beginning() {
     hosts.remove_snapshot(1, older);
     catch_up(&mut hosts);
     assert!(matches!(asked_for(&hosts.sent)[..], [(first, _), (second, 0)] if first == older && second == newer));
+}
+
+#[test]
+fn a_newer_one_that_is_shorter_than_the_rest_of_the_begun_one_is_fetched_at_once() {
+    let (mut hosts, [_, newer]) = broken_off_and_then(&["forget".into(), "x".into()]);
+    catch_up(&mut hosts);
+    assert_eq!(asked_for(&hosts.sent), [(newer, 0)]);
+}
+
+#[test]
+fn what_had_come_is_kept_until_a_part_of_the_newer_one_has_come() {
+    // Goal: nothing is fetched twice. Method: n1 has the begun one no more, and its link breaks before it gives any of the newer one; n2,
+    // which has the begun one, leads.
+    let (mut hosts, [older, newer]) = broken_off();
+    hosts.remove_snapshot(1, older);
+    hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
+    let is_newer = |said: &Said| matches!(said, ReplicaMessage::AskChunk { lsn, .. } if *lsn == newer);
+    while !hosts.bag.iter().any(|(_, _, said)| is_newer(said)) {
+        let (from, to, said) = hosts.bag.pop_front().expect("the newer one is asked for");
+        hosts.deliver(from, to, said);
+    }
+    hosts.bag.clear();
+    hosts.link_down(3, 1);
+    hosts.link_down(1, 3);
+    hosts.isolate(1);
+    hosts.sent.clear();
+    hosts.elect(2);
+    for _ in 0..6 {
+        hosts.heartbeat(2);
+    }
+    assert!(matches!(asked_for(&hosts.sent)[..], [(first, offset), ..] if first == older && offset > 0));
+    assert_eq!(hosts.lines(3), hosts.lines(2));
 }
 
 #[test]

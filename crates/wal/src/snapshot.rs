@@ -140,6 +140,11 @@ impl SnapshotStore {
         Ok(Some(bytes.into()))
     }
 
+    /// Whether this is the newest one that is held, as far as names can be read: the one that peers are offered.
+    pub fn is_newest(&self, lsn: Lsn, digest: u32) -> bool {
+        self.names().is_ok_and(|names| names.last() == Some(&(lsn, digest)))
+    }
+
     /// All bytes of a snapshot, verified.
     ///
     /// # Errors

@@ -418,7 +418,10 @@ fn done<P: Protocol, S: Service>(
         },
         Job::Read { to, lsn, digest, offset } => {
             machine.pins.insert(to, (lsn, digest, now + PINNED_FOR));
-            let bytes = store.read_chunk(lsn, digest, offset, chunk_bytes).map_err(words)?;
+            let bytes = match store.read_chunk(lsn, digest, offset, chunk_bytes) {
+                Err(_) if !store.is_newest(lsn, digest) => None,
+                read => read.map_err(words)?,
+            };
             Some(Event::ChunkRead { to, lsn, offset, bytes })
         }
         Job::Load(reference) => {

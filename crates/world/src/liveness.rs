@@ -216,10 +216,11 @@ fn lock_is_had<P: Protocol, S: Service>(world: &mut World<P, S>, state: &str) ->
     let (passed, done) = (world.now() - since, world.counts.completed - completed);
     let is_brisk = passed * world.settings.load.clients <= done * (2 * PACE + BRISK);
     // Rivals take no late answer, and a lock needs four in time: where each message takes one entry and messages overtake each other,
-    // or members take one snapshot after the other, all is served late.
+    // or members take one snapshot after the other, most come late or never. Where none comes at all, something is amiss.
     let now = world.rivals_requests();
     let (asked, in_time) = (now.asked - before.asked, now.in_time - before.in_time);
-    let is_brisk = is_brisk && in_time * 2 >= asked;
+    let are_late = now.late - before.late > in_time || (in_time > 0 && in_time * 2 < asked);
+    let is_brisk = is_brisk && !are_late;
     let is_possible =
         is_brisk && world.has_quorum_beside_the_sick() && !world.has_slow_leader() && world.has_few_strangers();
     if is_possible && !world.is_lock_held_since(since) {

@@ -4,7 +4,7 @@
 use crate::dice::Dice;
 use crate::digested::{Digested, Service, StoreDefect};
 use crate::load::Asked;
-use crate::settings::DiskPace;
+use crate::settings::{DiskPace, Settings};
 use crate::world::EventKind;
 use hustings_core::laboratory::Defect;
 use hustings_core::replica::ReplicaState;
@@ -238,6 +238,11 @@ impl<P: Protocol, S: Service> Machine<P, S> {
     /// Whether clients can connect.
     pub(crate) fn is_open(&self) -> bool {
         self.is_up() && !self.is_removed && !self.founding.is_witness(self.id)
+    }
+
+    /// Whether it runs and goes on, and its disk is as quick as all are.
+    pub(crate) fn is_fit(&self, settings: &Settings) -> bool {
+        self.is_up() && !self.is_paused && self.pace == settings.disk && !self.is_stalled
     }
 
     /// Whether a peer is about to fetch this snapshot.

@@ -48,11 +48,7 @@ impl<P: Protocol, S: Service> World<P, S> {
 
     /// Whether those are a quorum whose own disks answer, who go on, and who hear and reach each other in time.
     pub(crate) fn has_quorum_beside_the_sick(&self) -> bool {
-        let is_fit = |machine: &Machine<P, S>| {
-            let is_quick = machine.pace == self.settings.disk && !machine.is_stalled;
-            machine.is_up() && !machine.is_paused && is_quick
-        };
-        let fit: Vec<usize> = (0..self.machines.len()).filter(|at| is_fit(&self.machines[*at])).collect();
+        let fit: Vec<usize> = (0..self.machines.len()).filter(|at| self.machines[*at].is_fit(&self.settings)).collect();
         let joins = |one: usize, other: usize| one == other || !self.network.is_hampered(one, other);
         // One may be sick, whatever it reaches, and all the others reach each other.
         let is_whole_without = |sick: usize| {
@@ -71,6 +67,13 @@ impl<P: Protocol, S: Service> World<P, S> {
             (0..self.machines.len()).any(|other| self.network.is_slow(one, other) || self.network.is_slow(other, one))
         };
         self.leader().and_then(|leader| self.position(leader)).is_some_and(is_slow)
+    }
+
+    /// Whether a member stands here that could answer a client: fit, and neither removed nor still to come.
+    pub(crate) fn could_answer(&self, at: usize) -> bool {
+        let machine = &self.machines[at];
+        let is_member = self.present_membership().is_some_and(|membership| membership.has(machine.id));
+        is_member && machine.is_fit(&self.settings)
     }
 
     /// Whether three of four machines that run or may run are members: rivals ask them all in turn, also those that were removed.

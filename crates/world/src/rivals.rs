@@ -96,9 +96,12 @@ pub(crate) struct Rivals {
 /// Requests of all rivals together.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Requests {
+    /// Those to members that could answer.
     pub(crate) asked: u64,
-    /// Those that were answered before their rival asked again: later answers are not taken.
+    /// Those that were answered before their rival asked again.
     pub(crate) in_time: u64,
+    /// Those that were answered after that: their answers are not taken.
+    pub(crate) late: u64,
 }
 
 impl Rivals {
@@ -198,10 +201,10 @@ impl<P: Protocol, S: Service> World<P, S> {
         let rival = &mut self.load.rivals.rivals[number];
         rival.number += 1;
         rival.sent_at = now;
-        self.load.rivals.requests.asked += 1;
         let request = rival.number;
         let at = rival.dice.below(nodes) as usize;
         let again = now + 300_000 + rival.dice.below(400_000);
+        self.load.rivals.requests.asked += u64::from(self.could_answer(at));
         self.at(again, EventKind::Rival(number));
         self.ask_member(at, Asked::Rival(number, request), &command);
     }
@@ -250,6 +253,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let Rivals { rivals, requests, .. } = &mut self.load.rivals;
         let rival = &mut rivals[number];
         if rival.number != request {
+            requests.late += u64::from(outcome.is_some());
             return self.on_late_answer(number, request, outcome);
         }
         let trusts_until = rival.sent_at + TTL_SECONDS as u64 * TRUST;

@@ -79,7 +79,7 @@ fn blazingmq_holds_in_every_world_with_a_witness() {
 #[test]
 fn zab_holds_in_every_world_with_a_witness() {
     // No timer fires: what news of links starts is enough for a second leader.
-    let bounds = Bounds { terms: 2, proposals: 1, fires: 0, ..Bounds::default() };
+    let bounds = Bounds { terms: 3, proposals: 1, fires: 0, ..Bounds::default() };
     let found = holds_in_every_world::<Zab>(bounds, &Default::default());
     happens(&found, "a witness leads");
 }

@@ -55,9 +55,8 @@ impl Zab {
         commit: u64,
         out: &mut Effects<Zab>,
     ) {
-        if self.fetching.is_some() {
-            return;
-        }
+        // On a session, an entry behind SNAP says that the leader waits for no snapshot any more: what it sent SNAP for came late.
+        self.fetching = None;
         if !self.options.is_laboratory()
             && let Some(because) = self.node.contradicted(from, previous, &entries)
         {

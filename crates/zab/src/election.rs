@@ -403,7 +403,8 @@ impl Zab {
             && (heard.vote.epoch >= promised || is_own_choice)
             && looking.doublings > 0;
         // A follower says the end of its leader's history as it was when it came; the leader itself says it as it is.
-        let told = looking.settled.get(&candidate).map_or(heard.vote.last, |its| its.vote.last);
+        let its_own = looking.settled.get(&candidate).filter(|its| its.is_same_reign(&heard, is_as_published));
+        let told = its_own.map_or(heard.vote.last, |its| its.vote.last);
         if (is_elected || is_invited) && self.may_choose(candidate) {
             self.round = heard.round;
             self.conclude(Vote { last: told.max(heard.vote.last), ..heard.vote }, out);

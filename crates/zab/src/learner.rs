@@ -26,7 +26,10 @@ pub enum Stage {
         end: u64,
     },
     /// NEWLEADER was sent, and is not acknowledged yet.
-    Told,
+    Told {
+        /// Last index of the history that it stands behind.
+        end: u64,
+    },
     /// NEWLEADER is acknowledged: from here on its acknowledgements count.
     Synced,
 }

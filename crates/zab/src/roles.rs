@@ -150,7 +150,7 @@ impl Zab {
             .map(|(id, _)| *id)
             .collect();
         if let Some(own) = leading.office.peers.get_mut(&me) {
-            own.stage = Stage::Told;
+            own.stage = Stage::Told { end: last };
         }
         out.cancel_timer(Timer::InitLimit);
         out.set_timer(Timer::Ping, self.node.timing.heartbeat..=self.node.timing.heartbeat);

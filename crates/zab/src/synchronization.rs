@@ -62,7 +62,7 @@ impl Zab {
             }
             let connection = learner.connection;
             if matches!(learner.stage, Stage::Syncing { end } if learner.next > end) {
-                learner.stage = Stage::Told;
+                learner.stage = Stage::Told { end: learner.next - 1 };
                 out.send_resting_on(RestsOn::Nothing, to, Message::NewLeader { connection, epoch });
             }
             let is_served = learner.next > self.node.log.last().index;
@@ -88,8 +88,15 @@ impl Zab {
         let last = self.node.log.last().index;
         let RoleState::Leading(leading) = &mut self.role_state else { return };
         let Some(learner) = leading.office.peers.get_mut(&from) else { return };
-        if learner.stage != Stage::Told || index > last {
+        let Stage::Told { end } = learner.stage else { return };
+        if index > last {
             return;
+        }
+        if index < end {
+            // It took NEWLEADER for the end of less than it stands behind: this connection is no session any more.
+            let connection = learner.connection;
+            leading.office.peers.remove(&from);
+            return self.say_goodbye(from, connection, out);
         }
         learner.stage = Stage::Synced;
         learner.on_stored(index);

@@ -251,9 +251,11 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let running = self.snapshots.fetch.take().map(|fetch| (fetch.reference, fetch.offset));
         let begun: Vec<_> = [running, self.snapshots.begun.take()].into_iter().flatten().collect();
         let same = begun.iter().find(|(begun, _)| *begun == reference);
-        // Where newer ones are cut between two breaks of a link, none would ever come to its end if each began anew.
+        // Where newer ones are cut between two breaks of a link, none would ever come to its end if each began anew. But one that is shorter
+        // than what is left of the older one comes sooner.
         let older = begun.iter().find(|(begun, offset)| {
-            *offset > 0 && begun.lsn.index > self.applied.index && begun.lsn.index < reference.lsn.index
+            let is_between = begun.lsn.index > self.applied.index && begun.lsn.index < reference.lsn.index;
+            is_between && *offset > 0 && begun.bytes - offset <= reference.bytes
         });
         let (taken, offset) = same.or(older).cloned().unwrap_or_else(|| (reference.clone(), 0));
         self.snapshots.in_place_of = (taken != reference).then(|| (taken.clone(), reference));
@@ -314,6 +316,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let mut next = Some(bytes);
         while let Some(bytes) = next {
             let (offset, reference) = (fetch.offset, fetch.reference.clone());
+            // A store holds a part of one: the first chunk of another takes its place.
+            self.snapshots.begun = None;
             fetch.on_come(bytes.len() as u64, wait_max_micros);
             out.push(Action::StoreChunk { reference, offset, bytes });
             next = fetch.early.remove(&fetch.offset);
@@ -331,8 +335,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             return;
         };
         match self.snapshots.in_place_of.take() {
-            // This source has the newer one that it offered.
+            // This source has the newer one that it offered. Until a part of that has come, what had come of the older one is there.
             Some((_, offered)) => {
+                self.snapshots.begun = Some((fetch.reference, fetch.offset));
                 self.snapshots.fetch = Some(Fetch::new(from, offered, 0));
                 self.ask_chunks(out);
             }
@@ -352,7 +357,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     fn fail_fetch(&mut self, out: &mut Vec<Action<P, S>>) {
         if let Some(Fetch { reference, offset, .. }) = self.snapshots.fetch.take() {
             out.push(Action::CancelTimer(ReplicaTimer::Chunk));
-            self.snapshots.begun = (offset > 0).then(|| (reference.clone(), offset));
+            if offset > 0 {
+                self.snapshots.begun = Some((reference.clone(), offset));
+            }
             let asked_for = self.asked_for(reference);
             self.feed(Input::SnapshotFailed(asked_for), out);
         }

@@ -16,7 +16,7 @@ use hustings_raft::{Message, Options, Raft, Timer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Writes down its commands; `lease 10` expires when ten milliseconds of log time have passed, `keep 10` puts it off.
+/// Writes down its commands, and drops what it has written at `forget`; `lease 10` expires when ten milliseconds of log time have passed, `keep 10` puts it off.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Book {
     pub lines: Vec<String>,
@@ -45,6 +45,9 @@ impl StateMachine for Book {
 
     fn apply(&mut self, _: Lsn, payload: &Bytes) -> usize {
         let line = String::from_utf8(payload.to_vec()).expect("stories are text");
+        if line == "forget" {
+            self.lines.clear();
+        }
         if let Some((_, millis)) = line.split_once(' ').filter(|(word, _)| ["lease", "keep"].contains(word)) {
             self.due = Some(self.micros + 1_000 * millis.parse::<u64>().expect("milliseconds"));
         }
