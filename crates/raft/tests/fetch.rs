@@ -17,10 +17,7 @@ fn fetching() -> Hosts {
     hosts.finish_cut(1);
     hosts.heal();
     hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
-    while !hosts.bag.iter().any(|(_, _, said)| is_question(said)) {
-        let (from, to, said) = hosts.bag.pop_front().expect("a question comes");
-        hosts.deliver(from, to, said);
-    }
+    hosts.deliver_until(is_question);
     hosts
 }
 
@@ -120,10 +117,7 @@ fn broken_off_and_then(written: &[String; 2]) -> (Hosts, [Lsn; 2]) {
     let mut hosts = fetching();
     hosts.finish_cut(2);
     let is_later = |said: &Said| matches!(said, ReplicaMessage::AskChunk { offset, .. } if *offset > 0);
-    while !hosts.bag.iter().any(|(_, _, said)| is_later(said)) {
-        let (from, to, said) = hosts.bag.pop_front().expect("a later question comes");
-        hosts.deliver(from, to, said);
-    }
+    hosts.deliver_until(is_later);
     let older = asked_for(&hosts.sent).into_iter().next().expect("one was asked for").0;
     hosts.bag.clear();
     hosts.isolate(3);
@@ -192,10 +186,7 @@ fn what_had_come_is_kept_until_a_part_of_the_newer_one_has_come() {
     hosts.remove_snapshot(1, older);
     hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
     let is_newer = |said: &Said| matches!(said, ReplicaMessage::AskChunk { lsn, .. } if *lsn == newer);
-    while !hosts.bag.iter().any(|(_, _, said)| is_newer(said)) {
-        let (from, to, said) = hosts.bag.pop_front().expect("the newer one is asked for");
-        hosts.deliver(from, to, said);
-    }
+    hosts.deliver_until(is_newer);
     hosts.bag.clear();
     hosts.link_down(3, 1);
     hosts.link_down(1, 3);
@@ -222,10 +213,7 @@ fn where_the_begun_one_came_damaged_the_newer_one_is_offered_again() {
 fn a_link_that_breaks_again_keeps_what_has_come_of_the_begun_one() {
     let (mut hosts, [older, _]) = broken_off();
     hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
-    while !hosts.bag.iter().any(|(_, _, said)| is_question(said)) {
-        let (from, to, said) = hosts.bag.pop_front().expect("a question comes");
-        hosts.deliver(from, to, said);
-    }
+    hosts.deliver_until(is_question);
     let (_, first) = asked_for(&hosts.sent)[0];
     for _ in 0..4 {
         let (from, to, said) = hosts.bag.pop_front().expect("a part of it comes");

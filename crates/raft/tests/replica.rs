@@ -402,10 +402,7 @@ fn chunks_of_another_snapshot_or_from_another_place_are_ignored() {
     hosts.heal();
     // The offer and the first question, but no answer yet.
     hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
-    while !hosts.sent.iter().any(|(_, _, said)| matches!(said, ReplicaMessage::AskChunk { .. })) {
-        let (from, to, said) = hosts.bag.pop_front().expect("a question comes");
-        hosts.deliver(from, to, said);
-    }
+    hosts.deliver_until(|said| matches!(said, ReplicaMessage::AskChunk { .. }));
     let junk = || Bytes::from_static(b"not yours");
     for (from, lsn, offset, bytes) in [
         (2, lsn, 0, junk()),
@@ -437,10 +434,7 @@ fn a_source_that_answers_nothing_is_given_up_for_another() {
     hosts.finish_cut(2);
     hosts.heal();
     hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
-    while !hosts.sent.iter().any(|(_, _, said)| matches!(said, ReplicaMessage::AskChunk { .. })) {
-        let (from, to, said) = hosts.bag.pop_front().expect("a question comes");
-        hosts.deliver(from, to, said);
-    }
+    hosts.deliver_until(|said| matches!(said, ReplicaMessage::AskChunk { .. }));
     hosts.isolate(1);
     hosts.elect(2);
     for _ in 0..3 {
@@ -468,10 +462,7 @@ fn a_fetch_goes_on_where_it_stood_when_the_same_snapshot_is_offered_again() {
     hosts.heal();
     hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
     let is_second = |said: &Said| matches!(said, ReplicaMessage::AskChunk { offset, .. } if *offset > 0);
-    while !hosts.sent.iter().any(|(_, _, said)| is_second(said)) {
-        let (from, to, said) = hosts.bag.pop_front().expect("a second question comes");
-        hosts.deliver(from, to, said);
-    }
+    hosts.deliver_until(is_second);
     hosts.bag.clear();
     hosts.link_down(3, 1);
     hosts.link_down(1, 3);

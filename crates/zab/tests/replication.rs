@@ -197,10 +197,9 @@ fn a_lost_window_ends_the_connection_and_the_follower_gets_it_all_again() {
     assert!((1..=3).all(|id| theatre.lines(id) == texts));
 }
 
-#[test]
-fn who_is_behind_the_log_fetches_a_snapshot_and_goes_on_from_there() {
-    // Goal: SNAP by reference. Method: n1 is away while the others compact.
-    let limits = Limits { trailing_entries: 0, ..Limits::default() };
+/// n3 leads, and has compacted its log behind three entries but for so many; n1, which has none of them, is offered the snapshot.
+fn offered_a_snapshot(trailing_entries: u64) -> Theatre {
+    let limits = Limits { trailing_entries, ..Limits::default() };
     let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
     theatre.settle();
     theatre.kill(1);
@@ -210,6 +209,13 @@ fn who_is_behind_the_log_fetches_a_snapshot_and_goes_on_from_there() {
     theatre.compact(3);
     theatre.enter(1, Default::default());
     reconnect(&mut theatre, 1);
+    theatre
+}
+
+#[test]
+fn who_is_behind_the_log_fetches_a_snapshot_and_goes_on_from_there() {
+    // Goal: SNAP by reference. Method: n1 is away while the others compact.
+    let mut theatre = offered_a_snapshot(0);
     assert_eq!(theatre.leader_of(1), None, "it serves nothing before it has the state");
     theatre.finish_fetch(1);
     assert_eq!(theatre.leader_of(1), Some(3));
@@ -222,16 +228,7 @@ fn who_is_behind_the_log_fetches_a_snapshot_and_goes_on_from_there() {
 #[test]
 fn behind_an_earlier_snapshot_than_was_offered_come_the_entries_that_are_still_there() {
     // Goal: H8. Method: n1 had begun to fetch a snapshot through 2 when that through 3 was cut; the log still goes back to 2.
-    let limits = Limits { trailing_entries: 1, ..Limits::default() };
-    let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
-    theatre.settle();
-    theatre.kill(1);
-    for text in ["a", "b", "c"] {
-        theatre.propose(3, text);
-    }
-    theatre.compact(3);
-    theatre.enter(1, Default::default());
-    reconnect(&mut theatre, 1);
+    let mut theatre = offered_a_snapshot(1);
     theatre.finish_earlier_fetch(1, Lsn::new(1, 2));
     theatre.heartbeat(3);
     assert_eq!(theatre.count(3, |message| matches!(message, Message::Snapshot { .. })), 1, "another one is not needed");

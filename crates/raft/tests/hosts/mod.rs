@@ -409,6 +409,14 @@ impl Hosts {
         lsn
     }
 
+    /// Delivers what is under way until something like this is.
+    pub fn deliver_until(&mut self, is_it: impl Fn(&Said) -> bool) {
+        while !self.bag.iter().any(|(_, _, said)| is_it(said)) {
+            let (from, to, said) = self.bag.pop_front().expect("it comes");
+            self.deliver(from, to, said);
+        }
+    }
+
     /// Removes a snapshot from a node's disk.
     pub fn remove_snapshot(&mut self, id: u64, lsn: Lsn) {
         self.hosts.get_mut(&id).expect("a host").files.remove(&lsn).expect("it was there");
