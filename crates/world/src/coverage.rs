@@ -2,17 +2,19 @@
 //!
 //! After each step a few facts about it are hashed into a map of bits: what the member was and became, what it heard, what it
 //! did; which two things it heard one after the other; and, whenever somebody changes role, how all members stand to each other
-//! (roles, terms, logs, commits, disks). A run that sets a bit which no run before it set has reached something new.
+//! (roles, terms, logs, commits, disks), and how far their histories have parted. A run that sets a bit which no run before it set
+//! has reached something new.
 //!
 //! It knows no protocol: variants of messages, timers, records and reasons are told apart by their discriminants.
 
 use hustings_core::replica::{Action, Event, ReplicaMessage};
-use hustings_core::{Protocol, StateMachine, Status};
+use hustings_core::{Protocol, StateMachine, Status, Term};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::discriminant;
 
-/// Bits of the map.
-const BITS: usize = 1 << 18;
+/// Bits of the map. An hour's search reaches some 300,000 facts: with few bits for them it would take the new for the old.
+const BITS: usize = 1 << 22;
 /// Differences in terms and logs beyond this one are not told apart.
 const FAR: u64 = 3;
 
@@ -92,6 +94,22 @@ pub(crate) struct Standing {
     pub(crate) condition: u8,
 }
 
+/// A hash of how far the members' histories have parted: of each one that runs, in which of the reigns in which their logs end its
+/// own one ends, counted from the latest, and how many entries it has beyond what any of them knows to be committed.
+fn histories(members: &[Standing]) -> u64 {
+    let known = || members.iter().filter_map(|member| member.status.as_ref());
+    let reigns: BTreeSet<Term> = known().map(|status| status.last.term).collect();
+    let commit = known().map(|status| status.commit).max().unwrap_or_default();
+    let mut ends: Vec<(usize, u64)> = known()
+        .map(|status| {
+            let later = reigns.range(status.last.term..).count();
+            (later, status.last.index.saturating_sub(commit).min(FAR))
+        })
+        .collect();
+    ends.sort_unstable();
+    hash_of(&("histories", ends))
+}
+
 impl Coverage {
     fn set(&mut self, fact: u64) {
         let bit = fact as usize % BITS;
@@ -140,6 +158,7 @@ impl Coverage {
         // Ids do not matter, only how the members stand.
         standings.sort_unstable();
         self.set(hash_of(&(what, standings)));
+        self.set(histories(members));
     }
 
     /// Takes in what another run reached; answers how much of it is new.

@@ -274,7 +274,7 @@ impl Search {
     /// Makes one small change to a plan.
     fn change(&mut self, plan: &mut Plan, parent: usize) {
         let faults = plan.faults.len() as u64;
-        match self.dice.below(16) {
+        match self.dice.below(18) {
             // The same faults under other delays.
             0 => plan.settings.seed = self.dice.throw() >> 1,
             1 if faults > 1 => {
@@ -307,6 +307,8 @@ impl Search {
             10 => self.add_rift(plan, parent),
             11 => self.add_reigns(plan, parent),
             12 | 13 => self.add_desertion(plan, parent),
+            14 | 15 => self.add_overtaking(plan, parent),
+            16 => self.add_hiding(plan, parent),
             _ => {
                 let at = self.moment(parent, plan.safety).at;
                 let drawn = plan.draw_fault(&mut self.dice, at);

@@ -215,11 +215,12 @@ fn lock_is_had<P: Protocol, S: Service>(world: &mut World<P, S>, state: &str) ->
     // A holder needs four answers within its trust in a lease of three seconds: none comes to be where clients wait for longer.
     let (passed, done) = (world.now() - since, world.counts.completed - completed);
     let is_brisk = passed * world.settings.load.clients <= done * (2 * PACE + BRISK);
-    // Rivals take no late answer, and a lock needs four in time: where each message takes one entry and messages overtake each other,
-    // or members take one snapshot after the other, most come late or never. Where none comes at all, something is amiss.
+    // Rivals take no late answer, and a lock needs four in time, one after the other: where each message takes one entry and messages
+    // overtake each other, members take one snapshot after the other, or leaders refuse what they have no room for, more than one of
+    // four comes late or never. Where none comes at all, something is amiss.
     let now = world.rivals_requests();
     let (asked, in_time) = (now.asked - before.asked, now.in_time - before.in_time);
-    let are_late = now.late - before.late > in_time || (in_time > 0 && in_time * 2 < asked);
+    let are_late = now.late - before.late > in_time || (in_time > 0 && in_time * 4 < asked * 3);
     let is_brisk = is_brisk && !are_late;
     let is_possible =
         is_brisk && world.has_quorum_beside_the_sick() && !world.has_slow_leader() && world.has_few_strangers();

@@ -33,5 +33,5 @@ fn convict(defect: Defect, options: Options) -> Option<Conviction> {
 #[test]
 fn every_planted_defect_of_gmt2000_is_convicted() {
     let options = |_, defect| Options { defect, ..Options::default() };
-    convict_all::<Gmt2000, _>(&Defect::ALL, Defect::name, options, convict, None);
+    convict_all::<Gmt2000, _>(&Defect::ALL, Defect::name, options, convict);
 }

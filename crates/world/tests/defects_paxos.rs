@@ -30,7 +30,7 @@ fn convict(defect: Defect, options: Options) -> Option<Conviction> {
 #[test]
 fn every_planted_defect_of_paxos_is_convicted() {
     let options = |_, defect| Options { defect, ..Options::default() };
-    convict_all::<Paxos, _>(&Defect::ALL, Defect::name, options, convict, None);
+    convict_all::<Paxos, _>(&Defect::ALL, Defect::name, options, convict);
 }
 
 /// TH-1 and TH-2 under seeds.

@@ -114,6 +114,11 @@ fn no_lock_is_asked_for_where_everything_is_answered_late() {
 }
 
 #[test]
+fn no_lock_is_asked_for_where_leaders_refuse_what_they_have_no_room_for() {
+    play_all(include_str!("found/rivals-are-refused-half-of-the-time.txt"));
+}
+
+#[test]
 fn one_that_fetches_a_snapshot_over_links_that_lose_is_waited_for() {
     play_all(include_str!("found/gmt2000-fetches-over-links-that-lose.txt"));
 }

@@ -3,7 +3,7 @@
 //! Each is a class and not a story: members, times and delays are drawn, and no defect is named. In each of them several things
 //! must come together which chance alone rarely brings together.
 
-use super::{SOON, Search};
+use super::{SOON, Search, Turn};
 use crate::command::{Command, Target};
 use crate::seed::Plan;
 
@@ -87,7 +87,8 @@ impl Search {
     }
 
     /// One after the other leads, is cut off, and writes on: as many histories as reigns. Often two take turns, and each comes back
-    /// as the other is cut off. Then all meet, one of them campaigns, and perhaps another dies while it is learnt from. Half of
+    /// as the other is cut off. Half of the time all of them are cut off alike, so that their histories are hidden alike. Then all
+    /// meet, one of them campaigns, and perhaps another dies while it is learnt from; often the last but one, and the last. Half of
     /// the time they meet slowly: there is much to learn, one entry at a time. Source: Raft, figure 8.
     pub(super) fn add_reigns(&mut self, plan: &mut Plan, parent: usize) {
         let (mut at, nodes) = (self.moment(parent, plan.safety).at, plan.settings.nodes);
@@ -101,6 +102,7 @@ impl Search {
         }
         let pair = [self.node(plan), self.node(plan)];
         let reigns = if take_turns { 2 + self.dice.below(3) } else { nodes.div_ceil(2) };
+        let alike = (self.dice.below(2) == 0).then(|| (self.dice.below(8), self.dice.between(10_000, 100_000)));
         for reign in 0..reigns {
             let leader = if take_turns { pair[reign as usize % 2] } else { self.node(plan) };
             if let Some(previous) = leaders.last().filter(|_| take_turns) {
@@ -109,12 +111,14 @@ impl Search {
                 events.push((at, Command::Isolate(*previous)));
                 at += 5_000 + self.dice.below(SOON);
             }
-            events.push((at, Command::Campaign(leader)));
+            // Nobody votes while the one before leads, unless that one hands over.
+            let is_handed = reign == 0 && self.dice.below(2) == 0;
+            events.push((at, if is_handed { Command::Transfer(leader) } else { Command::Campaign(leader) }));
             // Cut off before it has told anybody anything, or later; or its words are slow, and some of them are on their way.
-            at += match self.dice.below(8) {
-                choice @ 0..4 => [1_000, 20_000, 100_000, 400_000][choice as usize],
-                choice => {
-                    let delay = self.dice.between(10_000, 100_000);
+            let (choice, delay) = alike.unwrap_or_else(|| (self.dice.below(8), self.dice.between(10_000, 100_000)));
+            at += match choice {
+                0..4 => [1_000, 20_000, 100_000, 400_000][choice as usize],
+                _ => {
                     events.push((at, Command::Slow(leader, Target::All, delay, delay + 1_000)));
                     delay * (choice - 3) + delay / 2
                 }
@@ -129,8 +133,13 @@ impl Search {
             at += self.dice.between(20_000, election);
             leaders.push(leader);
         }
-        let one = self.dice.pick(&leaders).copied().unwrap_or(Target::Leader);
-        let other = self.dice.pick(&leaders).copied().unwrap_or(Target::Leader);
+        let (one, other) = match leaders[..] {
+            [.., one, other] if self.dice.below(2) == 0 => (one, other),
+            _ => {
+                let mut any = || self.dice.pick(&leaders).copied().unwrap_or(Target::Leader);
+                (any(), any())
+            }
+        };
         events.push((at, Command::Heal));
         events.push((at + self.dice.below(SOON), Command::Campaign(one)));
         if self.dice.below(2) == 0 {
@@ -138,6 +147,99 @@ impl Search {
             events.push((at + election * 2, Command::Restart(Target::All)));
         }
         plan.faults.extend(events.into_iter().map(|(at, command)| (at.min(plan.safety), command)));
+    }
+
+    /// A leader and one confidant are parted from the rest and hold more than they; another leads the rest. Half of the time the old
+    /// leader's first words to one of the rest were slow, and arrive, on a link that is back, when that one has heard of the new
+    /// leader. Or the confidant is taught by the new leader, whom the rest leaves meanwhile for the old one, and hears of that while
+    /// words of the new one are on their way.
+    pub(super) fn add_overtaking(&mut self, plan: &mut Plan, parent: usize) {
+        let (at, election) = (self.moment(parent, plan.safety).at, plan.settings.election_max());
+        let mut rest: Vec<Target> = (1..=plan.settings.nodes).map(Target::Node).collect();
+        if rest.len() < 4 {
+            return;
+        }
+        let mut draw = || rest.remove(self.dice.below(rest.len() as u64) as usize);
+        let (old, confidant) = (draw(), draw());
+        // Ties between equals often go to the highest id.
+        let new = if self.dice.below(2) == 0 { rest.len() - 1 } else { self.dice.below(rest.len() as u64) as usize };
+        let new = rest.remove(new);
+        let Some(follower) = self.dice.pick(&rest).copied() else { return };
+        let longest = election >> self.dice.below(5);
+        let delay = self.dice.between(longest / 4, longest);
+        let parted = at + self.dice.between(20_000, election / 2);
+        let soon = self.dice.between(10_000, 100_000);
+        let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
+        let is_taught = self.dice.below(2) == 0;
+        if is_taught && self.dice.below(2) == 0 {
+            // Where nobody else writes, both end where the old leader's reign ended.
+            plan.settings.load.clients = 0;
+        }
+        if !is_taught {
+            push(at, Command::Slow(old, follower, delay, delay + 1_000));
+        }
+        push(at, Command::Transfer(old));
+        let others = rest.iter().copied().chain([new]).collect();
+        push(parted, Command::Partition(vec![vec![old, confidant], others]));
+        for number in 0..1 + self.dice.below(3) {
+            push(parted + 1_000 + number * 4_000, Command::Put(format!("old/{number}"), "o".into(), Some(old)));
+        }
+        if is_taught {
+            let overtaken = parted + delay * (1 + self.dice.below(4)) + delay / 2;
+            push(parted, Command::Slow(new, Target::All, delay, delay + 1_000));
+            push(parted + soon, Command::Cut(old, confidant));
+            push(parted + soon, Command::Reset(old, confidant));
+            if self.dice.below(2) == 0 {
+                // It does not take itself for the leader any more.
+                push(parted + soon, Command::Crash(old));
+                push(overtaken.saturating_sub(5_000), Command::Restart(old));
+            }
+            push(parted + soon, Command::Mend(new, confidant));
+            push(parted + soon, Command::Slow(new, confidant, delay, delay + 1_000));
+            for other in &rest {
+                push(overtaken, Command::Cut(new, *other));
+                push(overtaken, Command::Reset(new, *other));
+                push(overtaken, Command::Mend(old, *other));
+            }
+            push(overtaken, Command::Campaign(old));
+            push(overtaken + self.dice.between(delay / 2, delay * 4), Command::Mend(old, confidant));
+            push(overtaken + election * 2, Command::Heal);
+        } else {
+            let arrives = at + delay;
+            push(parted + soon, Command::Campaign(new));
+            push(parted + soon * 2, Command::Put("new".into(), "n".into(), Some(new)));
+            push(arrives.saturating_sub(self.dice.below(SOON)), Command::Mend(old, follower));
+            push(arrives + self.dice.between(20_000, election), Command::Heal);
+        }
+    }
+
+    /// A reign is hidden: what a member says that has just come to lead, or to seek it, arrives nowhere from now on; it is written
+    /// to, and cut off. Half of the time all meet then; who came before it is to lead again, and it dies in the meantime.
+    pub(super) fn add_hiding(&mut self, plan: &mut Plan, parent: usize) {
+        let rising: Vec<Turn> = self.corpus[parent].turns.iter().copied().filter(|turn| turn.rises).collect();
+        let Some(turn) = self.dice.pick(&rising).copied() else { return };
+        let (hidden, election) = (turn.who, plan.settings.election_max());
+        let before = rising.iter().rfind(|other| other.at < turn.at && other.who != hidden);
+        let again = before.map_or(Target::Leader, |other| other.who);
+        let soon = [300, 3_000, 30_000][self.dice.below(3) as usize];
+        let at = turn.at + 1 + self.dice.below(soon);
+        let cut = at + self.dice.between(1_000, SOON);
+        let met = cut + self.dice.between(1_000, election);
+        let meet = self.dice.below(2) == 0;
+        let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
+        push(at, Command::Slow(hidden, Target::All, election * 2, election * 2 + 1_000));
+        for number in 0..1 + self.dice.below(8) {
+            push(at + number * 2_000, Command::Put(format!("hidden/{number}"), "h".into(), Some(hidden)));
+        }
+        push(cut, Command::Isolate(hidden));
+        if meet {
+            push(met, Command::Heal);
+            for time in 0..3 {
+                push(met + time * self.dice.between(1_000, SOON), Command::Campaign(again));
+            }
+            push(met + self.dice.below(SOON * 4), Command::Crash(hidden));
+            push(met + election * 2, Command::Restart(Target::All));
+        }
     }
 
     /// A member that has just come to lead, or to seek it, is deserted by all but one, and its words to that one are slow. The
