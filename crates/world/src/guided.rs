@@ -304,11 +304,11 @@ impl Search {
             6 => plan.sick = draw_illness(&mut self.dice, &plan.settings),
             7 => self.change_settings(plan),
             8 | 9 => self.add_wild(plan, parent),
-            10 => self.add_rift(plan, parent),
-            11 => self.add_reigns(plan, parent),
-            12 | 13 => self.add_desertion(plan, parent),
-            14 | 15 => self.add_overtaking(plan, parent),
-            16 => self.add_hiding(plan, parent),
+            10 => self.add_alone(plan, parent, Search::add_rift),
+            11 => self.add_alone(plan, parent, Search::add_reigns),
+            12 | 13 => self.add_alone(plan, parent, Search::add_desertion),
+            14 | 15 => self.add_alone(plan, parent, Search::add_overtaking),
+            16 => self.add_alone(plan, parent, Search::add_hiding),
             _ => {
                 let at = self.moment(parent, plan.safety).at;
                 let drawn = plan.draw_fault(&mut self.dice, at);

@@ -41,6 +41,21 @@ impl Search {
         }
     }
 
+    /// Adds a situation, half of the time alone: what the plan has later on is left out, for in a plan that has grown long the one is
+    /// seldom played to its end undisturbed. Half of these times all is made whole before it begins.
+    pub(super) fn add_alone(&mut self, plan: &mut Plan, parent: usize, add: fn(&mut Search, &mut Plan, usize)) {
+        let mut earlier = std::mem::take(&mut plan.faults);
+        add(self, plan, parent);
+        if let Some(begins) = plan.faults.iter().map(|(at, _)| *at).min().filter(|_| self.dice.below(2) == 0) {
+            earlier.retain(|(at, _)| *at < begins);
+            if self.dice.below(2) == 0 {
+                let whole = begins.saturating_sub(self.dice.below(plan.settings.election_max() * 2));
+                earlier.extend([Command::Heal, Command::Restart(Target::All)].map(|command| (whole, command)));
+            }
+        }
+        plan.faults.splice(0..0, earlier);
+    }
+
     /// A leader is left with a minority, is still written to, and is found again link by link: histories part, and meet in some
     /// order. Perhaps somebody campaigns then, and perhaps a member dies from which that one learns.
     pub(super) fn add_rift(&mut self, plan: &mut Plan, parent: usize) {
