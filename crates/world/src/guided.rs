@@ -307,7 +307,8 @@ impl Search {
             10 => self.add_alone(plan, parent, Search::add_rift),
             11 => self.add_alone(plan, parent, Search::add_reigns),
             12 | 13 => self.add_alone(plan, parent, Search::add_desertion),
-            14 | 15 => self.add_alone(plan, parent, Search::add_overtaking),
+            14 => self.add_alone(plan, parent, Search::add_late_word),
+            15 => self.add_alone(plan, parent, Search::add_teaching),
             16 => self.add_alone(plan, parent, Search::add_hiding),
             _ => {
                 let at = self.moment(parent, plan.safety).at;

@@ -7,6 +7,25 @@ use super::{SOON, Search, Turn};
 use crate::command::{Command, Target};
 use crate::seed::Plan;
 
+/// Two that are parted from the rest, which has another leader soon. Times are of the plan, in microseconds.
+struct Parted {
+    old: Target,
+    confidant: Target,
+    new: Target,
+    rest: Vec<Target>,
+    parted: u64,
+    soon: u64,
+    /// How long slow words take.
+    delay: u64,
+}
+
+impl Plan {
+    /// Adds a fault, at the end of the safety phase at the latest.
+    fn push(&mut self, at: u64, command: Command) {
+        self.faults.push((at.min(self.safety), command));
+    }
+}
+
 impl Search {
     /// Adds what seeds place anywhere where it may matter: one slow moment, resignations, and writes at a member of choice.
     pub(super) fn add_wild(&mut self, plan: &mut Plan, parent: usize) {
@@ -15,28 +34,27 @@ impl Search {
         let election = plan.settings.election_max();
         let lasts = [2_000, 20_000, election, election * 6][self.dice.below(4) as usize];
         let (one, other) = (self.who(plan, moment), self.node(plan));
-        let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
         match self.dice.below(7) {
             0 | 1 => {
                 // Messages sent in this while arrive much later.
                 let delay = self.dice.between(20_000, election * 5);
-                push(at, Command::Slow(one, other, delay, delay + 1_000));
-                push(at + lasts, Command::Mend(one, other));
+                plan.push(at, Command::Slow(one, other, delay, delay + 1_000));
+                plan.push(at + lasts, Command::Mend(one, other));
             }
             2 => {
-                push(at, Command::Mute(one, other));
-                push(at + lasts, Command::Mend(one, other));
+                plan.push(at, Command::Mute(one, other));
+                plan.push(at + lasts, Command::Mend(one, other));
             }
-            3 => push(at, Command::Resign(Target::Leader)),
-            5 => push(at, Command::Remove(one)),
+            3 => plan.push(at, Command::Resign(Target::Leader)),
+            5 => plan.push(at, Command::Remove(one)),
             4 => {
                 for number in 0..1 + self.dice.below(6) {
-                    push(at + number * 5_000, Command::Put(format!("wild/{number}"), "w".into(), Some(one)));
+                    plan.push(at + number * 5_000, Command::Put(format!("wild/{number}"), "w".into(), Some(one)));
                 }
             }
             _ => {
-                push(at, Command::Campaign(one));
-                push(at + self.dice.below(SOON), Command::Campaign(other));
+                plan.push(at, Command::Campaign(one));
+                plan.push(at + self.dice.below(SOON), Command::Campaign(other));
             }
         }
     }
@@ -71,31 +89,30 @@ impl Search {
         let found = at + self.dice.between(election / 4, election * 2);
         let healed = found + [2_000, 30_000, 300_000, election][self.dice.below(4) as usize];
         let soon = self.dice.below(SOON);
-        let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
         if self.dice.below(2) == 0 {
             // Messages that one side sent before arrive when all is different.
             let delay = self.dice.between(20_000, election * 3);
-            push(at.saturating_sub(5_000), Command::Slow(one, other, delay, delay + 1_000));
-            push(at.saturating_sub(5_000), Command::Campaign(one));
-            push(at, Command::Mend(one, other));
+            plan.push(at.saturating_sub(5_000), Command::Slow(one, other, delay, delay + 1_000));
+            plan.push(at.saturating_sub(5_000), Command::Campaign(one));
+            plan.push(at, Command::Mend(one, other));
         }
-        push(at, Command::Partition(sides.to_vec()));
+        plan.push(at, Command::Partition(sides.to_vec()));
         for number in 0..1 + self.dice.below(4) {
-            push(at + 10_000 + number * 5_000, Command::Put(format!("rift/{number}"), "r".into(), Some(one)));
+            plan.push(at + 10_000 + number * 5_000, Command::Put(format!("rift/{number}"), "r".into(), Some(one)));
         }
         if self.dice.below(2) == 0 {
-            push(at + 20_000, Command::Campaign(other));
-            push(at + 320_000, Command::Put("rift/other".into(), "o".into(), Some(other)));
+            plan.push(at + 20_000, Command::Campaign(other));
+            plan.push(at + 320_000, Command::Put("rift/other".into(), "o".into(), Some(other)));
         }
-        push(found, Command::Mend(one, other));
-        push(healed, Command::Heal);
+        plan.push(found, Command::Mend(one, other));
+        plan.push(healed, Command::Heal);
         match self.dice.below(3) {
             0 => {}
             chance => {
-                push(healed + 1_000, Command::Campaign(again));
+                plan.push(healed + 1_000, Command::Campaign(again));
                 if chance == 2 {
-                    push(healed + 1_000 + soon, Command::Crash(third));
-                    push(healed + election * 2, Command::Restart(Target::All));
+                    plan.push(healed + 1_000 + soon, Command::Crash(third));
+                    plan.push(healed + election * 2, Command::Restart(Target::All));
                 }
             }
         }
@@ -164,68 +181,73 @@ impl Search {
         plan.faults.extend(events.into_iter().map(|(at, command)| (at.min(plan.safety), command)));
     }
 
-    /// A leader and one confidant are parted from the rest and hold more than they; another leads the rest. Half of the time the old
-    /// leader's first words to one of the rest were slow, and arrive, on a link that is back, when that one has heard of the new
-    /// leader. Or the confidant is taught by the new leader, whom the rest leaves meanwhile for the old one, and hears of that while
-    /// words of the new one are on their way.
-    pub(super) fn add_overtaking(&mut self, plan: &mut Plan, parent: usize) {
-        let (at, election) = (self.moment(parent, plan.safety).at, plan.settings.election_max());
+    /// A leader and one confidant are parted from the rest, hold more than they, and are written to; another one is to lead the rest.
+    fn part(&mut self, plan: &mut Plan, at: u64) -> Option<Parted> {
         let mut rest: Vec<Target> = (1..=plan.settings.nodes).map(Target::Node).collect();
         if rest.len() < 4 {
-            return;
+            return None;
         }
         let mut draw = || rest.remove(self.dice.below(rest.len() as u64) as usize);
         let (old, confidant) = (draw(), draw());
         // Ties between equals often go to the highest id.
         let new = if self.dice.below(2) == 0 { rest.len() - 1 } else { self.dice.below(rest.len() as u64) as usize };
         let new = rest.remove(new);
-        let Some(follower) = self.dice.pick(&rest).copied() else { return };
+        let election = plan.settings.election_max();
         let longest = election >> self.dice.below(5);
         let delay = self.dice.between(longest / 4, longest);
         let parted = at + self.dice.between(20_000, election / 2);
-        let soon = self.dice.between(10_000, 100_000);
-        let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
-        let is_taught = self.dice.below(2) == 0;
-        if is_taught && self.dice.below(2) == 0 {
+        plan.push(at, Command::Transfer(old));
+        let others = rest.iter().copied().chain([new]).collect();
+        plan.push(parted, Command::Partition(vec![vec![old, confidant], others]));
+        for number in 0..1 + self.dice.below(3) {
+            plan.push(parted + 1_000 + number * 4_000, Command::Put(format!("old/{number}"), "o".into(), Some(old)));
+        }
+        let soon = parted + self.dice.between(10_000, 100_000);
+        Some(Parted { old, confidant, new, rest, parted, soon, delay })
+    }
+
+    /// Some are parted, and the old leader's first words to one of the rest were slow. They arrive, on a link that is back, when that
+    /// one has heard of the new leader, and the old one hears of that alone.
+    pub(super) fn add_late_word(&mut self, plan: &mut Plan, parent: usize) {
+        let (at, election) = (self.moment(parent, plan.safety).at, plan.settings.election_max());
+        let Some(Parted { old, new, rest, parted, soon, delay, .. }) = self.part(plan, at) else { return };
+        let Some(follower) = self.dice.pick(&rest).copied() else { return };
+        let arrives = at + delay;
+        plan.faults.insert(0, (at, Command::Slow(old, follower, delay, delay + 1_000)));
+        plan.push(soon, Command::Campaign(new));
+        plan.push(soon * 2 - parted, Command::Put("new".into(), "n".into(), Some(new)));
+        plan.push(arrives.saturating_sub(self.dice.below(SOON)), Command::Mend(old, follower));
+        plan.push(arrives + self.dice.between(20_000, election), Command::Heal);
+    }
+
+    /// Some are parted, and the new leader teaches the confidant, with slow words. The rest leaves it meanwhile for the old one, and
+    /// the confidant hears of that while words of the new one are on their way.
+    pub(super) fn add_teaching(&mut self, plan: &mut Plan, parent: usize) {
+        let (at, election) = (self.moment(parent, plan.safety).at, plan.settings.election_max());
+        let Some(Parted { old, confidant, new, rest, parted, soon, delay }) = self.part(plan, at) else { return };
+        if self.dice.below(2) == 0 {
             // Where nobody else writes, both end where the old leader's reign ended.
             plan.settings.load.clients = 0;
         }
-        if !is_taught {
-            push(at, Command::Slow(old, follower, delay, delay + 1_000));
+        let overtaken = parted + delay * (1 + self.dice.below(4)) + delay / 2;
+        plan.push(parted, Command::Slow(new, Target::All, delay, delay + 1_000));
+        plan.push(soon, Command::Cut(old, confidant));
+        plan.push(soon, Command::Reset(old, confidant));
+        if self.dice.below(2) == 0 {
+            // It does not take itself for the leader any more.
+            plan.push(soon, Command::Crash(old));
+            plan.push(overtaken.saturating_sub(5_000), Command::Restart(old));
         }
-        push(at, Command::Transfer(old));
-        let others = rest.iter().copied().chain([new]).collect();
-        push(parted, Command::Partition(vec![vec![old, confidant], others]));
-        for number in 0..1 + self.dice.below(3) {
-            push(parted + 1_000 + number * 4_000, Command::Put(format!("old/{number}"), "o".into(), Some(old)));
+        plan.push(soon, Command::Mend(new, confidant));
+        plan.push(soon, Command::Slow(new, confidant, delay, delay + 1_000));
+        for other in rest {
+            plan.push(overtaken, Command::Cut(new, other));
+            plan.push(overtaken, Command::Reset(new, other));
+            plan.push(overtaken, Command::Mend(old, other));
         }
-        if is_taught {
-            let overtaken = parted + delay * (1 + self.dice.below(4)) + delay / 2;
-            push(parted, Command::Slow(new, Target::All, delay, delay + 1_000));
-            push(parted + soon, Command::Cut(old, confidant));
-            push(parted + soon, Command::Reset(old, confidant));
-            if self.dice.below(2) == 0 {
-                // It does not take itself for the leader any more.
-                push(parted + soon, Command::Crash(old));
-                push(overtaken.saturating_sub(5_000), Command::Restart(old));
-            }
-            push(parted + soon, Command::Mend(new, confidant));
-            push(parted + soon, Command::Slow(new, confidant, delay, delay + 1_000));
-            for other in &rest {
-                push(overtaken, Command::Cut(new, *other));
-                push(overtaken, Command::Reset(new, *other));
-                push(overtaken, Command::Mend(old, *other));
-            }
-            push(overtaken, Command::Campaign(old));
-            push(overtaken + self.dice.between(delay / 2, delay * 4), Command::Mend(old, confidant));
-            push(overtaken + election * 2, Command::Heal);
-        } else {
-            let arrives = at + delay;
-            push(parted + soon, Command::Campaign(new));
-            push(parted + soon * 2, Command::Put("new".into(), "n".into(), Some(new)));
-            push(arrives.saturating_sub(self.dice.below(SOON)), Command::Mend(old, follower));
-            push(arrives + self.dice.between(20_000, election), Command::Heal);
-        }
+        plan.push(overtaken, Command::Campaign(old));
+        plan.push(overtaken + self.dice.between(delay / 2, delay * 4), Command::Mend(old, confidant));
+        plan.push(overtaken + election * 2, Command::Heal);
     }
 
     /// A reign is hidden: what a member says that has just come to lead, or to seek it, arrives nowhere from now on; it is written
@@ -241,19 +263,18 @@ impl Search {
         let cut = at + self.dice.between(1_000, SOON);
         let met = cut + self.dice.between(1_000, election);
         let meet = self.dice.below(2) == 0;
-        let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
-        push(at, Command::Slow(hidden, Target::All, election * 2, election * 2 + 1_000));
+        plan.push(at, Command::Slow(hidden, Target::All, election * 2, election * 2 + 1_000));
         for number in 0..1 + self.dice.below(8) {
-            push(at + number * 2_000, Command::Put(format!("hidden/{number}"), "h".into(), Some(hidden)));
+            plan.push(at + number * 2_000, Command::Put(format!("hidden/{number}"), "h".into(), Some(hidden)));
         }
-        push(cut, Command::Isolate(hidden));
+        plan.push(cut, Command::Isolate(hidden));
         if meet {
-            push(met, Command::Heal);
+            plan.push(met, Command::Heal);
             for time in 0..3 {
-                push(met + time * self.dice.between(1_000, SOON), Command::Campaign(again));
+                plan.push(met + time * self.dice.between(1_000, SOON), Command::Campaign(again));
             }
-            push(met + self.dice.below(SOON * 4), Command::Crash(hidden));
-            push(met + election * 2, Command::Restart(Target::All));
+            plan.push(met + self.dice.below(SOON * 4), Command::Crash(hidden));
+            plan.push(met + election * 2, Command::Restart(Target::All));
         }
     }
 
@@ -270,23 +291,22 @@ impl Search {
         let again = at + self.dice.between(20_000, longest);
         let healed = again + self.dice.between(20_000, election);
         let comes_back = self.dice.below(2) == 0;
-        let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
         // Nobody else reaches these two, and they reach each other; or only the deserted one is alone.
-        push(at, Command::Heal);
-        push(at, Command::Isolate(deserted));
+        plan.push(at, Command::Heal);
+        plan.push(at, Command::Isolate(deserted));
         if !comes_back {
-            push(at, Command::Isolate(faithful));
-            push(at, Command::Mend(deserted, faithful));
-            push(at, Command::Slow(deserted, faithful, delay, delay + 1_000));
+            plan.push(at, Command::Isolate(faithful));
+            plan.push(at, Command::Mend(deserted, faithful));
+            plan.push(at, Command::Slow(deserted, faithful, delay, delay + 1_000));
         }
         // The faithful one is with the others again, and still hears the deserted one; or it hears that one alone.
-        push(again, Command::Heal);
-        push(again, Command::Isolate(deserted));
+        plan.push(again, Command::Heal);
+        plan.push(again, Command::Isolate(deserted));
         if comes_back {
-            push(again, Command::Isolate(faithful));
+            plan.push(again, Command::Isolate(faithful));
         }
-        push(again, Command::Mend(deserted, faithful));
-        push(again, Command::Slow(deserted, faithful, delay, delay + 1_000));
-        push(healed, Command::Heal);
+        plan.push(again, Command::Mend(deserted, faithful));
+        plan.push(again, Command::Slow(deserted, faithful, delay, delay + 1_000));
+        plan.push(healed, Command::Heal);
     }
 }
