@@ -190,7 +190,7 @@ impl Search {
         let mut draw = || rest.remove(self.dice.below(rest.len() as u64) as usize);
         let (old, confidant) = (draw(), draw());
         // Ties between equals often go to the highest id.
-        let new = if self.dice.below(2) == 0 { rest.len() - 1 } else { self.dice.below(rest.len() as u64) as usize };
+        let new = if self.dice.below(4) > 0 { rest.len() - 1 } else { self.dice.below(rest.len() as u64) as usize };
         let new = rest.remove(new);
         let election = plan.settings.election_max();
         let longest = election >> self.dice.below(5);
@@ -229,7 +229,8 @@ impl Search {
             // Where nobody else writes, both end where the old leader's reign ended.
             plan.settings.load.clients = 0;
         }
-        let overtaken = parted + delay * (1 + self.dice.below(4)) + delay / 2;
+        // When so many of its words have arrived, one after the other, and the next is on its way.
+        let overtaken = parted + delay * (1 + self.dice.below(3)) + delay / 2;
         plan.push(parted, Command::Slow(new, Target::All, delay, delay + 1_000));
         plan.push(soon, Command::Cut(old, confidant));
         plan.push(soon, Command::Reset(old, confidant));
