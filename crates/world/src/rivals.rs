@@ -36,6 +36,8 @@ const TRUST: u64 = 800_000;
 const RENEWED_BEFORE: u64 = 1_300_000;
 /// Longest time that a leader may let log time stand still while a lease lives, in microseconds, and a little more.
 const STAMP_EVERY: u64 = 6_000_000;
+/// Time that a leader is given to commit what was asked for before leases are to end, in microseconds.
+const WORKED_OFF_WITHIN: u64 = 120_000_000;
 /// Microseconds between two hand-overs of leadership while leases run out.
 const HAND_OVER_EVERY: u64 = 1_300_000;
 /// Time that a member takes to notice that a client has given a call up, in microseconds.
@@ -375,6 +377,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         if self.load.rivals.rivals.is_empty() {
             return Ok(());
         }
+        self.work_off()?;
         // A lease's time, by the slowest clock; what a leader may leave unwritten; and an election.
         let patience = TTL_SECONDS as u64 * 1_000_000 * 10 / 9 + STAMP_EVERY + self.settings.election_max() * 2;
         let before = self.deadlines();
@@ -396,6 +399,17 @@ impl<P: Protocol, S: Service> World<P, S> {
             )),
             None => Ok(()),
         }
+    }
+
+    /// Lets the leader commit what it holds now, if it can: log time stands with what waits, and is no further than that was asked.
+    fn work_off(&mut self) -> Result<(), Violation> {
+        let (until, leader) = (self.now + WORKED_OFF_WITHIN, self.leader_position());
+        let status = |world: &Self| leader.and_then(|at| Some(world.machines[at].replica.as_ref()?.status()));
+        let Some(end) = status(self).map(|status| status.last.index) else { return Ok(()) };
+        while self.now < until && status(self).is_some_and(|status| status.commit < end) {
+            self.run_until(self.now + HAND_OVER_EVERY)?;
+        }
+        Ok(())
     }
 
     /// Requests of all rivals until now.

@@ -119,6 +119,11 @@ fn no_lock_is_asked_for_where_leaders_refuse_what_they_have_no_room_for() {
 }
 
 #[test]
+fn leases_end_once_what_waited_before_is_committed() {
+    play_all(include_str!("found/leases-wait-behind-hundreds-of-requests.txt"));
+}
+
+#[test]
 fn one_that_fetches_a_snapshot_over_links_that_lose_is_waited_for() {
     play_all(include_str!("found/gmt2000-fetches-over-links-that-lose.txt"));
 }
