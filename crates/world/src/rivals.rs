@@ -401,11 +401,12 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    /// Lets the leader commit what it holds now, if it can: log time stands with what waits, and is no further than that was asked.
+    /// Lets the leader commit what it holds now, if it can: log time is read as entries are proposed, and moves on as they are applied.
     fn work_off(&mut self) -> Result<(), Violation> {
-        let (until, leader) = (self.now + WORKED_OFF_WITHIN, self.leader_position());
-        let status = |world: &Self| leader.and_then(|at| Some(world.machines[at].replica.as_ref()?.status()));
+        let Some(leader) = self.leader() else { return Ok(()) };
+        let status = |world: &Self| world.replica(leader).map(|replica| replica.status());
         let Some(end) = status(self).map(|status| status.last.index) else { return Ok(()) };
+        let until = self.now + WORKED_OFF_WITHIN;
         while self.now < until && status(self).is_some_and(|status| status.commit < end) {
             self.run_until(self.now + HAND_OVER_EVERY)?;
         }

@@ -1,5 +1,5 @@
 //! Goal: the judge can convict BlazingMQ too. Method: every defect that there is a name for is planted, one at a time, and a
-//! scheduler finds it within a small budget. Prints who found what; `docs/planted-defects.md` keeps the table.
+//! story convicts it, or a scheduler finds it within a small budget. Prints who found what; `docs/planted-defects.md` keeps the table.
 
 use crate::suite::{Conviction, by_every, by_story, convict_all};
 use hustings_blazingmq::{BlazingMq, Defect, Options};

@@ -13,6 +13,7 @@ struct Parted {
     confidant: Target,
     new: Target,
     rest: Vec<Target>,
+    /// When they are parted, and when more happens.
     parted: u64,
     soon: u64,
     /// How long slow words take.
@@ -125,7 +126,6 @@ impl Search {
     pub(super) fn add_reigns(&mut self, plan: &mut Plan, parent: usize) {
         let (mut at, nodes) = (self.moment(parent, plan.safety).at, plan.settings.nodes);
         let election = plan.settings.election_max();
-        let mut events = Vec::new();
         let mut leaders: Vec<Target> = Vec::new();
         let (take_turns, is_slow) = (self.dice.below(2) == 0, self.dice.below(2) == 0);
         if is_slow {
@@ -134,33 +134,31 @@ impl Search {
         }
         let pair = [self.node(plan), self.node(plan)];
         let reigns = if take_turns { 2 + self.dice.below(3) } else { nodes.div_ceil(2) };
-        let alike = (self.dice.below(2) == 0).then(|| (self.dice.below(8), self.dice.between(10_000, 100_000)));
+        let alike = (self.dice.below(2) == 0).then(|| self.end_of_reign());
         for reign in 0..reigns {
             let leader = if take_turns { pair[reign as usize % 2] } else { self.node(plan) };
             if let Some(previous) = leaders.last().filter(|_| take_turns) {
                 // The leader before the last one is back, and connected again before it campaigns.
-                events.push((at, Command::Heal));
-                events.push((at, Command::Isolate(*previous)));
+                plan.push(at, Command::Heal);
+                plan.push(at, Command::Isolate(*previous));
                 at += 5_000 + self.dice.below(SOON);
             }
             // Nobody votes while the one before leads, unless that one hands over.
             let is_handed = reign == 0 && self.dice.below(2) == 0;
-            events.push((at, if is_handed { Command::Transfer(leader) } else { Command::Campaign(leader) }));
+            plan.push(at, if is_handed { Command::Transfer(leader) } else { Command::Campaign(leader) });
             // Cut off before it has told anybody anything, or later; or its words are slow, and some of them are on their way.
-            let (choice, delay) = alike.unwrap_or_else(|| (self.dice.below(8), self.dice.between(10_000, 100_000)));
+            let (choice, delay) = alike.unwrap_or_else(|| self.end_of_reign());
             at += match choice {
                 0..4 => [1_000, 20_000, 100_000, 400_000][choice as usize],
                 _ => {
-                    events.push((at, Command::Slow(leader, Target::All, delay, delay + 1_000)));
+                    plan.push(at, Command::Slow(leader, Target::All, delay, delay + 1_000));
                     delay * (choice - 3) + delay / 2
                 }
             };
-            events.push((at, Command::Isolate(leader)));
+            plan.push(at, Command::Isolate(leader));
             for number in 0..1 + self.dice.below(if is_slow { 12 } else { 3 }) {
-                events.push((
-                    at + 1_000 + number * 4_000,
-                    Command::Put(format!("reign/{number}"), "r".into(), Some(leader)),
-                ));
+                let put = Command::Put(format!("reign/{number}"), "r".into(), Some(leader));
+                plan.push(at + 1_000 + number * 4_000, put);
             }
             at += self.dice.between(20_000, election);
             leaders.push(leader);
@@ -172,13 +170,17 @@ impl Search {
                 (any(), any())
             }
         };
-        events.push((at, Command::Heal));
-        events.push((at + self.dice.below(SOON), Command::Campaign(one)));
+        plan.push(at, Command::Heal);
+        plan.push(at + self.dice.below(SOON), Command::Campaign(one));
         if self.dice.below(2) == 0 {
-            events.push((at + self.dice.below(SOON * 3), Command::Crash(other)));
-            events.push((at + election * 2, Command::Restart(Target::All)));
+            plan.push(at + self.dice.below(SOON * 3), Command::Crash(other));
+            plan.push(at + election * 2, Command::Restart(Target::All));
         }
-        plan.faults.extend(events.into_iter().map(|(at, command)| (at.min(plan.safety), command)));
+    }
+
+    /// Draws how a reign is cut off, of eight ways, and how long its words take in the last four.
+    fn end_of_reign(&mut self) -> (u64, u64) {
+        (self.dice.below(8), self.dice.between(10_000, 100_000))
     }
 
     /// A leader and one confidant are parted from the rest, hold more than they, and are written to; another one is to lead the rest.
@@ -213,6 +215,7 @@ impl Search {
         let Some(Parted { old, new, rest, parted, soon, delay, .. }) = self.part(plan, at) else { return };
         let Some(follower) = self.dice.pick(&rest).copied() else { return };
         let arrives = at + delay;
+        // Before it comes to lead, so that its first words are slow already.
         plan.faults.insert(0, (at, Command::Slow(old, follower, delay, delay + 1_000)));
         plan.push(soon, Command::Campaign(new));
         plan.push(soon * 2 - parted, Command::Put("new".into(), "n".into(), Some(new)));
