@@ -4,14 +4,13 @@
 
 use std::time::Duration;
 
-use crate::support::{Behaviour, Served};
+use crate::support::{Behaviour, Served, creations, grant, until};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest};
 use hustings_api::v3electionpb::{
     CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest,
 };
 use hustings_api::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
-use hustings_kv::View;
 use tokio::task::JoinHandle;
 use tonic::{Response, Status};
 
@@ -19,20 +18,8 @@ fn campaign(lease: i64, value: &str) -> CampaignRequest {
     CampaignRequest { name: "post".into(), lease, value: value.to_owned().into() }
 }
 
-async fn grant(served: &Served, id: i64) {
-    served.client().await.lease().lease_grant(LeaseGrantRequest { ttl: 60, id }).await.unwrap();
-}
-
 async fn revoke(served: &Served, id: i64) {
     served.client().await.lease().lease_revoke(LeaseRevokeRequest { id }).await.unwrap();
-}
-
-/// Waits until the store is so.
-async fn until(served: &Served, is_so: impl Fn(&View) -> bool) {
-    let mut applied = hustings_server::Backend::applied_changes(&served.double);
-    while !is_so(&served.double.view()) {
-        applied.changed().await.unwrap();
-    }
 }
 
 /// Goal: candidates lead one after the other, each with a greater token; an observer hears all of it in order.
@@ -190,11 +177,6 @@ async fn until_frozen(served: &Served, requests: usize) {
     while served.double.frozen() < requests {
         tokio::task::yield_now().await;
     }
-}
-
-fn creations(view: &View, key: &str) -> i64 {
-    let range = hustings_kv::Range { key: key.to_owned().into(), ..hustings_kv::Range::default() };
-    view.range(&range).unwrap().kvs.first().map_or(0, |kv| kv.create_revision)
 }
 
 async fn lock(served: &Served, lease: i64) -> Result<LockResponse, Status> {

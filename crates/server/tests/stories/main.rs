@@ -18,4 +18,5 @@ mod probe_own;
 mod probes;
 mod support;
 mod users;
+mod vanished;
 mod watch;

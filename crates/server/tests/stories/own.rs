@@ -3,17 +3,13 @@
 // Helpers of tests fail as tests do.
 
 use crate::gateway::{post, speak};
-use crate::support::Served;
-use hustings_api::etcdserverpb::{LeaseGrantRequest, PutRequest};
+use crate::support::{Served, grant};
+use hustings_api::etcdserverpb::PutRequest;
 use hustings_core::ApplyVersion;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-async fn grant(served: &Served, id: i64) {
-    served.client().await.lease().lease_grant(LeaseGrantRequest { ttl: 60, id }).await.unwrap();
-}
 
 async fn stand(served: &Served, key: &str, value: &str, lease: i64) -> i64 {
     let put = PutRequest { key: key.to_owned().into(), value: value.to_owned().into(), lease, ..PutRequest::default() };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hustings_api::Client;
+use hustings_api::etcdserverpb::LeaseGrantRequest;
 use hustings_core::{
     Admin, ApplyVersion, ClusterId, Lsn, Membership, MembershipChange, MembershipError, NodeId, Refusal, Role,
 };
@@ -320,4 +321,23 @@ impl Served {
         let _ = self.stop.take().unwrap().send(());
         self.task.await.unwrap();
     }
+}
+
+/// Grants a lease of a minute.
+pub async fn grant(served: &Served, id: i64) {
+    served.client().await.lease().lease_grant(LeaseGrantRequest { ttl: 60, id }).await.unwrap();
+}
+
+/// Waits until the store is so.
+pub async fn until(served: &Served, is_so: impl Fn(&View) -> bool) {
+    let mut applied = hustings_server::Backend::applied_changes(&served.double);
+    while !is_so(&served.double.view()) {
+        applied.changed().await.unwrap();
+    }
+}
+
+/// The revision at which a key was created; 0 if it is not there.
+pub fn creations(view: &View, key: &str) -> i64 {
+    let range = hustings_kv::Range { key: key.to_owned().into(), ..hustings_kv::Range::default() };
+    view.range(&range).unwrap().kvs.first().map_or(0, |kv| kv.create_revision)
 }
