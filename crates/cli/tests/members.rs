@@ -1,7 +1,7 @@
 //! Goal: no command about members costs a cluster its quorum, or makes two of it. Method: real members by our commands, and the real
 //! etcd by etcdctl where both are to do the same.
 
-use crate::support::{Etcdctl, HUSTINGS, Running, etcd, hustings, program, run, text};
+use crate::support::{Etcdctl, HUSTINGS, Running, etcd, hustings, join, program, run, text};
 use hustings_api::Client;
 use hustings_testbed::{Cluster, Program, put, wait_for};
 use serde_json::Value;
@@ -104,14 +104,9 @@ async fn an_updated_address_outlives_a_change_of_leader() {
 async fn a_founder_without_its_directory_does_not_lead_beside_its_cluster() {
     let mut cluster = Cluster::start(program(), 1).await.expect("a member starts");
     let alone = format!("n1={}", cluster.nodes[0].advertised);
-    for number in ["n2", "n3"] {
-        let joiner = cluster.start_joiner().expect("ports are free");
-        let (peer, endpoint) = (cluster.nodes[joiner].peer.clone(), cluster.nodes[0].client.clone());
-        let arguments = ["member", "add", number, "--peer-urls", &peer, "--endpoints", &endpoint, "-o", "json"];
-        let shown: Value = serde_json::from_str(&hustings(&arguments).ok()).expect("it is JSON");
-        let token = shown["added"]["join_token"].as_str().expect("a token").to_owned();
-        cluster.join_with(joiner, &["--join-token", &token]).expect("it starts");
-        hustings(&["status", "--wait", "20s", "--endpoints", &endpoint]).ok();
+    for _ in 0..2 {
+        join(&mut cluster);
+        hustings(&["status", "--wait", "20s", "--endpoints", &cluster.nodes[0].client]).ok();
     }
     cluster.kill(0);
     std::fs::remove_dir_all(&cluster.nodes[0].data_dir).expect("it can be removed");

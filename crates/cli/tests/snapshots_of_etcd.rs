@@ -111,7 +111,7 @@ fn restore(file: &Path, cluster: &Cluster, position: usize, further: &[&str]) ->
 }
 
 /// A cluster of Hustings that begins with a snapshot.
-async fn restored(file: &Path, count: usize, further: &[&str]) -> Cluster {
+pub async fn restored(file: &Path, count: usize, further: &[&str]) -> Cluster {
     let mut cluster = Cluster::prepare(program(), count).expect("ports are free");
     for position in 0..count {
         restore(file, &cluster, position, further).ok();

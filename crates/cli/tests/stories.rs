@@ -9,6 +9,7 @@ mod descriptors;
 mod endings;
 mod etcdctl;
 mod gateway;
+mod held_once;
 mod large_values;
 mod leases;
 mod lived_through;

@@ -184,6 +184,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
             Event::SnapshotCut(reference) => self.on_snapshot_cut(reference, out),
             Event::SnapshotStored(stored) => self.on_snapshot_stored(stored, out),
+            Event::ChunkStored { bytes } => self.on_chunk_stored(bytes, out),
             Event::SnapshotLoaded { lsn, machine, state } => self.on_snapshot_loaded(lsn, *machine, state, out),
             Event::ChunkRead { to, lsn, offset, bytes } => self.on_chunk_read(to, lsn, offset, bytes, out),
             Event::Retime(timing) => {

@@ -505,6 +505,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 self.step(Event::SnapshotCut(None));
             }
             SnapshotNews::Stored(reference) => self.step(Event::SnapshotStored(reference)),
+            SnapshotNews::ChunkStored(bytes) => self.step(Event::ChunkStored { bytes }),
             SnapshotNews::ChunkRead { to, lsn, offset, bytes } => {
                 self.step(Event::ChunkRead { to, lsn, offset, bytes });
             }

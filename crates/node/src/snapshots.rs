@@ -93,6 +93,8 @@ pub(crate) enum SnapshotNews<S: StateMachine> {
     /// There is no room for one now, or no descriptor; the log goes on, and the next one is tried when it is due.
     NotCut(String),
     Stored(Result<SnapshotReference, SnapshotReference>),
+    /// So many bytes of a fetched snapshot have left memory.
+    ChunkStored(u64),
     ChunkRead {
         to: NodeId,
         lsn: Lsn,
@@ -168,7 +170,11 @@ fn run<S: StateMachine>(
                 Ok(Some(SnapshotNews::Digest { index: contents.lsn.index, digest: contents.digest() }))
             }
             SnapshotJob::Store { reference, offset, bytes } => {
-                match store.store_chunk(&reference, offset, &bytes) {
+                let stored = store.store_chunk(&reference, offset, &bytes);
+                if news.send(SnapshotNews::ChunkStored(bytes.len() as u64)).is_err() {
+                    return;
+                }
+                match stored {
                     Ok(Stored::More) => Ok(None),
                     Ok(Stored::Complete) => Ok(Some(SnapshotNews::Stored(Ok(reference)))),
                     Ok(Stored::Corrupt) => Ok(Some(SnapshotNews::Stored(Err(reference)))),

@@ -9,10 +9,15 @@ use hustings_raft::Timer;
 
 /// A fetch of some thirty chunks by n3, from n1, under way: the offer has come and nothing was answered yet.
 fn fetching() -> Hosts {
+    fetching_what_is_left_of(&"long ".repeat(100))
+}
+
+/// The same of a snapshot with this in it.
+fn fetching_what_is_left_of(text: &str) -> Hosts {
     let mut hosts = cutting();
     hosts.elect(1);
     hosts.isolate(3);
-    hosts.propose(1, &"long ".repeat(100));
+    hosts.propose(1, text);
     hosts.settle();
     hosts.finish_cut(1);
     hosts.heal();
@@ -56,6 +61,30 @@ fn a_fetch_asks_ahead_as_far_as_chunks_come_soon() {
         hosts.heartbeat(1);
         assert_eq!(hosts.lines(3), hosts.lines(1));
     }
+}
+
+#[test]
+fn a_disk_that_is_slower_than_the_link_sets_the_pace() {
+    // Goal: a snapshot that is larger than memory does not wait there for the disk (H13), and the disk's slowness is no fault of the
+    // source. Method: 40 MiB in chunks of 1 MiB, to a disk that stores nothing for many times what a source is given; then it stores.
+    const MIB: usize = 1 << 20;
+    let mut hosts = fetching_what_is_left_of(&"0123456789abcdef".repeat(40 * MIB / 16));
+    hosts.host_mut(1).chunk_bytes = MIB;
+    hosts.host_mut(3).unstored = Some(Vec::new());
+    for _ in 0..10 {
+        fetch_all(&mut hosts, 0);
+        hosts.fire(3, ReplicaTimer::Chunk);
+        assert!(hosts.bag.is_empty(), "nothing is asked for while as much waits as may");
+    }
+    let waits = hosts.host(3).unstored.as_ref().expect("they are held");
+    let waits_bytes: usize = waits.iter().map(|(_, _, bytes)| bytes.len()).sum();
+    assert!((7 * MIB..=8 * MIB).contains(&waits_bytes), "{waits_bytes} bytes wait for the disk");
+    hosts.release_stores(3);
+    fetch_all(&mut hosts, 0);
+    hosts.heartbeat(1);
+    assert_eq!(hosts.lines(3), hosts.lines(1));
+    let begun = hosts.sent.iter().filter(|(_, _, said)| matches!(said, ReplicaMessage::AskChunk { offset: 0, .. }));
+    assert_eq!(begun.count(), 1, "it was fetched once");
 }
 
 #[test]
@@ -204,7 +233,7 @@ fn what_had_come_is_kept_until_a_part_of_the_newer_one_has_come() {
 fn where_the_begun_one_came_damaged_the_newer_one_is_offered_again() {
     // Goal: the leader hears that the one that it offered did not come, though another was fetched in its place.
     let (mut hosts, [older, newer]) = broken_off();
-    hosts.hosts.get_mut(&3).expect("a host").damages = true;
+    hosts.host_mut(3).damages = true;
     catch_up(&mut hosts);
     assert!(matches!(asked_for(&hosts.sent)[..], [(first, _), (second, 0)] if first == older && second == newer));
 }

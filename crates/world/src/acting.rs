@@ -370,7 +370,15 @@ impl<P: Protocol, S: Service> World<P, S> {
         machine.is_working = false;
         let Some(job) = machine.jobs.pop_front() else { return };
         let chunk_bytes = self.settings.load.value_bytes.max(CHUNK_BYTES) as usize;
-        match done(machine, job, chunk_bytes, now) {
+        let stored_bytes = match &job {
+            Job::Store { bytes, .. } => Some(bytes.len() as u64),
+            _ => None,
+        };
+        let done = done(machine, job, chunk_bytes, now);
+        if let Some(bytes) = stored_bytes.filter(|_| done.is_ok()) {
+            self.step(at, Event::ChunkStored { bytes });
+        }
+        match done {
             Ok(Some(event)) => {
                 match &event {
                     Event::SnapshotCut(_) => self.counts.snapshots += 1,

@@ -100,7 +100,10 @@ impl<P: Protocol> Member<P> {
                 Action::Applied { .. } => self.answered += 1,
                 Action::Readable { requests, .. } => self.answered += requests.len() as u64,
                 Action::CutSnapshot(contents) => self.cut(&contents),
-                Action::StoreChunk { reference, offset, bytes } => self.store(reference, offset, &bytes),
+                Action::StoreChunk { reference, offset, bytes } => {
+                    self.own.push_back(Event::ChunkStored { bytes: bytes.len() as u64 });
+                    self.store(reference, offset, &bytes);
+                }
                 Action::ReadChunk { to, lsn, digest, offset } => {
                     let whole = self.snapshots.get(&(lsn, digest));
                     let rest = whole

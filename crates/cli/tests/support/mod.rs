@@ -3,7 +3,7 @@
 
 pub mod wall_clock;
 
-use hustings_testbed::{Program, wait_for};
+use hustings_testbed::{Cluster, Program, wait_for};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -72,6 +72,18 @@ pub fn run(command: &mut Command) -> Ended {
 #[track_caller]
 pub fn hustings(arguments: &[&str]) -> Ended {
     run(Command::new(HUSTINGS).args(arguments))
+}
+
+/// Adds one more member, asked of the first, and starts it with the token that it was given; its position.
+#[track_caller]
+pub fn join(cluster: &mut Cluster) -> usize {
+    let joiner = cluster.start_joiner().expect("ports are free");
+    let (node, endpoint) = (&cluster.nodes[joiner], &cluster.nodes[0].client);
+    let arguments = ["member", "add", &node.name, "--peer-urls", &node.peer, "--endpoints", endpoint, "-o", "json"];
+    let shown: serde_json::Value = serde_json::from_str(&hustings(&arguments).ok()).expect("it is JSON");
+    let token = shown["added"]["join_token"].as_str().expect("a token").to_owned();
+    cluster.join_with(joiner, &["--join-token", &token]).expect("it starts");
+    joiner
 }
 
 /// A command that goes on: its lines as they come; killed when dropped.

@@ -77,6 +77,11 @@ pub enum Event<P: Protocol, S: StateMachine> {
     SnapshotCut(Option<SnapshotReference>),
     /// A fetched snapshot is complete, verified and durable; or its bytes are not what this reference says.
     SnapshotStored(Result<SnapshotReference, SnapshotReference>),
+    /// A chunk that was to be stored is no longer in memory: it is in its file, or was refused. Comes once for each chunk.
+    ChunkStored {
+        /// Length of the chunk, in bytes.
+        bytes: u64,
+    },
     /// The content of a snapshot, decoded off the loop.
     SnapshotLoaded {
         /// The last entry that it covers.
@@ -182,7 +187,8 @@ pub enum Action<P: Protocol, S: StateMachine> {
     },
     /// Encode and store a snapshot off the loop, then say [`Event::SnapshotCut`].
     CutSnapshot(SnapshotContents<S>),
-    /// Store a chunk of a fetched snapshot; after the last one verify, sync and say [`Event::SnapshotStored`].
+    /// Store a chunk of a fetched snapshot, then say [`Event::ChunkStored`]; after the last one verify, sync and say
+    /// [`Event::SnapshotStored`] too.
     StoreChunk {
         /// The snapshot being fetched.
         reference: SnapshotReference,

@@ -1,7 +1,8 @@
 //! Snapshots: the time to cut one, and how a node that is too far behind fetches one.
 //!
 //! A protocol knows a snapshot only by reference. Its bytes are pulled, chunk by chunk, by the node that needs them:
-//! the receiver sets the pace, so a slow one never floods, and the sender keeps no state.
+//! the receiver sets the pace, so a slow one never floods, and the sender keeps no state. A disk that is slower than the link
+//! sets it too: what has come and is not stored yet is in memory.
 //!
 //! ```text
 //!    leader: "here is my snapshot's reference" ──► follower: Effect::FetchSnapshot
@@ -87,16 +88,18 @@ impl Fetch {
         }
     }
 
-    /// The next place to ask for, if one more chunk may be on its way.
-    fn next(&self) -> Option<u64> {
+    /// The next place to ask for, if one more chunk may be on its way, where so many bytes have come and are not stored yet.
+    fn next(&self, unstored_bytes: u64) -> Option<u64> {
         let next = match self.ahead.back() {
             None => self.offset,
             // The length of the chunks is not known yet.
             Some(_) if self.chunk_bytes == 0 => return None,
             Some((last, _)) => last + self.chunk_bytes,
         };
-        let fits = self.ahead.is_empty() || next - self.offset < self.window_bytes;
-        (fits && next < self.reference.bytes).then_some(next)
+        let ahead_bytes = next - self.offset;
+        let fits = self.ahead.is_empty() || ahead_bytes < self.window_bytes;
+        let has_room = unstored_bytes + ahead_bytes < UNSTORED_BYTES_MAX;
+        (fits && has_room && next < self.reference.bytes).then_some(next)
     }
 
     /// The chunk that was wanted next has come, after a delay: what waited for less than `wait_max_micros` on its way lets more be
@@ -123,6 +126,9 @@ impl Fetch {
 
 /// The most that may be on its way to a fetcher: a gigabit per second over 30 ms.
 const WINDOW_BYTES_MAX: u64 = 4 << 20;
+
+/// The most that may be on its way or wait for the disk: a snapshot may be larger than memory, and the disk slower than the link.
+const UNSTORED_BYTES_MAX: u64 = 2 * WINDOW_BYTES_MAX;
 
 /// Number of later chunks after which the one that is wanted next is lost and not late, and asked for again at once.
 /// Source: RFC 5681 §3.2, three duplicate acknowledgements.
@@ -151,6 +157,8 @@ pub struct Snapshots {
     /// One that is fetched to its end, and the newer one that was offered when it had been begun.
     in_place_of: Option<(SnapshotReference, SnapshotReference)>,
     loading: Option<SnapshotReference>,
+    /// Bytes of chunks that the host was given and has not stored yet, of this fetch and of earlier ones.
+    unstored_bytes: u64,
 }
 
 impl Snapshots {
@@ -167,6 +175,7 @@ impl Snapshots {
             begun: None,
             in_place_of: None,
             loading: None,
+            unstored_bytes: 0,
         }
     }
 
@@ -274,7 +283,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     fn ask_chunks(&mut self, out: &mut Vec<Action<P, S>>) {
         let Some(fetch) = &mut self.snapshots.fetch else { return };
         let (lsn, digest) = (fetch.reference.lsn, fetch.reference.digest);
-        while let Some(offset) = fetch.next() {
+        while let Some(offset) = fetch.next(self.snapshots.unstored_bytes) {
             fetch.ahead.push_back((offset, fetch.elapsed_micros));
             out.push(Action::Send(fetch.from, ReplicaMessage::AskChunk { lsn, digest, offset }));
         }
@@ -283,6 +292,10 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     pub(super) fn on_chunk_overdue(&mut self, out: &mut Vec<Action<P, S>>) {
         let Some(fetch) = &mut self.snapshots.fetch else { return };
+        if fetch.ahead.is_empty() {
+            // Nothing was asked for: it is the disk that is waited for, and no fault of the source.
+            return self.ask_chunks(out);
+        }
         fetch.asked += 1;
         if fetch.asked >= ASKED_MAX && self.defect != Some(Defect::PinsFetches) {
             return self.fail_fetch(out);
@@ -319,6 +332,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             // A store holds a part of one: the first chunk of another takes its place.
             self.snapshots.begun = None;
             fetch.on_come(bytes.len() as u64, wait_max_micros);
+            self.snapshots.unstored_bytes += bytes.len() as u64;
             out.push(Action::StoreChunk { reference, offset, bytes });
             next = fetch.early.remove(&fetch.offset);
         }
@@ -326,6 +340,15 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             self.snapshots.fetch = None;
             out.push(Action::CancelTimer(ReplicaTimer::Chunk));
         } else {
+            self.ask_chunks(out);
+        }
+    }
+
+    pub(super) fn on_chunk_stored(&mut self, bytes: u64, out: &mut Vec<Action<P, S>>) {
+        let left = self.snapshots.unstored_bytes.checked_sub(bytes);
+        self.snapshots.unstored_bytes = left.expect("no more is stored than was given to be stored");
+        let waited = self.snapshots.fetch.as_ref().and_then(|fetch| fetch.next(self.snapshots.unstored_bytes));
+        if waited.is_some() {
             self.ask_chunks(out);
         }
     }

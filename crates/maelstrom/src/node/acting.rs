@@ -65,7 +65,9 @@ impl<P: Protocol> Running<P> {
                     self.news.push_back(Event::SnapshotCut(Some(reference)));
                 }
                 Action::StoreChunk { reference, offset, bytes } => {
-                    match self.storage.store_chunk(&reference, offset, &bytes)? {
+                    let stored = self.storage.store_chunk(&reference, offset, &bytes)?;
+                    self.news.push_back(Event::ChunkStored { bytes: bytes.len() as u64 });
+                    match stored {
                         Stored::More => {}
                         Stored::Complete => self.news.push_back(Event::SnapshotStored(Ok(reference))),
                         Stored::Corrupt => self.news.push_back(Event::SnapshotStored(Err(reference))),

@@ -109,6 +109,10 @@ pub struct Host {
     next_read: u64,
     files: BTreeMap<Lsn, Bytes>,
     receiving: Vec<u8>,
+    /// Chunks that have come and wait for the disk; `None` while each is stored at once.
+    pub unstored: Option<Vec<(SnapshotReference, u64, Bytes)>>,
+    /// How much of a snapshot it reads for one answer.
+    pub chunk_bytes: usize,
     /// Whether the next snapshot that it has stored whole is not what it should be.
     pub damages: bool,
     /// The highest apply version of its build.
@@ -116,6 +120,24 @@ pub struct Host {
     pub stopped: Option<String>,
     /// (index, digest) of its state, at the entries where states are compared.
     pub digests: Vec<(u64, u64)>,
+}
+
+impl Host {
+    fn store(&mut self, reference: SnapshotReference, offset: u64, bytes: &Bytes) -> Vec<Event<Raft, Book>> {
+        if offset == 0 {
+            self.receiving.clear();
+        }
+        self.receiving.extend_from_slice(bytes);
+        let mut events = vec![Event::ChunkStored { bytes: bytes.len() as u64 }];
+        if self.receiving.len() as u64 == reference.bytes && std::mem::take(&mut self.damages) {
+            self.receiving.clear();
+            events.push(Event::SnapshotStored(Err(reference)));
+        } else if self.receiving.len() as u64 == reference.bytes {
+            self.files.insert(reference.lsn, Bytes::from(std::mem::take(&mut self.receiving)));
+            events.push(Event::SnapshotStored(Ok(reference)));
+        }
+        events
+    }
 }
 
 pub struct Hosts {
@@ -193,6 +215,8 @@ impl Hosts {
                 next_read: 1,
                 files: BTreeMap::new(),
                 receiving: Vec::new(),
+                unstored: None,
+                chunk_bytes: 16,
                 damages: false,
                 can: ApplyVersion::FIRST,
                 stopped: None,
@@ -208,7 +232,7 @@ impl Hosts {
         &self.hosts[&id]
     }
 
-    fn host_mut(&mut self, id: u64) -> &mut Host {
+    pub fn host_mut(&mut self, id: u64) -> &mut Host {
         self.hosts.get_mut(&id).expect("a host")
     }
 
@@ -409,6 +433,15 @@ impl Hosts {
         lsn
     }
 
+    /// The disk stores what waits for it, and what comes from now on at once.
+    pub fn release_stores(&mut self, id: u64) {
+        for (reference, offset, bytes) in self.host_mut(id).unstored.take().expect("stores are held") {
+            for event in self.host_mut(id).store(reference, offset, &bytes) {
+                self.step(id, event);
+            }
+        }
+    }
+
     /// Delivers what is under way until something like this is.
     pub fn deliver_until(&mut self, is_it: impl Fn(&Said) -> bool) {
         while !self.bag.iter().any(|(_, _, said)| is_it(said)) {
@@ -425,7 +458,6 @@ impl Hosts {
     // --- What a host does. ---------------------------------------------------------------------------------------
 
     fn act(&mut self, id: u64, actions: Vec<Action<Raft, Book>>) {
-        const CHUNK: usize = 16;
         let host = self.hosts.get_mut(&id).expect("a host");
         let mut events = VecDeque::new();
         for action in actions {
@@ -455,22 +487,14 @@ impl Hosts {
                         .for_each(|request| end(&mut host.reads, request, Ended::Refused(Refusal::IsWitness)));
                 }
                 Action::CutSnapshot(contents) => host.cut = Some(contents),
-                Action::StoreChunk { reference, offset, bytes } => {
-                    if offset == 0 {
-                        host.receiving.clear();
-                    }
-                    host.receiving.extend_from_slice(&bytes);
-                    if host.receiving.len() as u64 == reference.bytes && std::mem::take(&mut host.damages) {
-                        host.receiving.clear();
-                        events.push_back(Event::SnapshotStored(Err(reference)));
-                    } else if host.receiving.len() as u64 == reference.bytes {
-                        host.files.insert(reference.lsn, Bytes::from(std::mem::take(&mut host.receiving)));
-                        events.push_back(Event::SnapshotStored(Ok(reference)));
-                    }
-                }
+                Action::StoreChunk { reference, offset, bytes } => match &mut host.unstored {
+                    Some(unstored) => unstored.push((reference, offset, bytes)),
+                    None => events.extend(host.store(reference, offset, &bytes)),
+                },
                 Action::ReadChunk { to, lsn, offset, .. } => {
                     let start = usize::try_from(offset).expect("small files");
-                    let bytes = host.files.get(&lsn).map(|file| file.slice(start..file.len().min(start + CHUNK)));
+                    let bytes =
+                        host.files.get(&lsn).map(|file| file.slice(start..file.len().min(start + host.chunk_bytes)));
                     events.push_back(Event::ChunkRead { to, lsn, offset, bytes });
                 }
                 Action::LoadSnapshot(reference) => host.load = Some(reference),
