@@ -61,6 +61,6 @@ async fn a_start_and_a_snapshot_that_is_given_hold_the_state_once() {
     for (what, above_mib) in [("a start", started_mib), ("a snapshot that is given", given_mib)] {
         println!("{what}: at most {above_mib:.1} MiB above an empty member, for {data_mib:.1} MiB of values");
         assert!(above_mib > data_mib, "{what}: {above_mib} MiB cannot hold {data_mib} MiB");
-        assert!(above_mib < 1.5 * data_mib, "{what}: {above_mib} MiB for {data_mib} MiB");
+        assert!(above_mib < 1.7 * data_mib, "{what}: {above_mib} MiB for {data_mib} MiB");
     }
 }

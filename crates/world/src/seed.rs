@@ -76,7 +76,7 @@ impl Plan {
             duplicates: if dice.below(2) == 0 { 0 } else { dice.below(50_000) as u32 },
         };
         settings.disk = DiskPace { sync_min: 80, sync_max: 100 + dice.below(10_000) };
-        settings.policy = Policy { entries_max: dice.between(20, 800), bytes_max: 1 << 20, ..Policy::default() };
+        settings.policy = Policy { entries_max: dice.between(20, 800), ..settings.policy };
         settings.limits.trailing_entries = dice.below(100);
         if dice.below(4) == 0 {
             // So that what is acknowledged ends anywhere in a log, and not with its last entry.

@@ -97,6 +97,9 @@ pub struct Settings {
     pub restart_after: u64,
 }
 
+/// Room for a few chunks, so that disks set the pace of fetches now and then.
+const FETCH_BYTES_MAX: u64 = 32 << 10;
+
 impl Settings {
     /// An ordinary world of `nodes` members.
     pub fn new(nodes: u64, seed: u64) -> Settings {
@@ -106,7 +109,12 @@ impl Settings {
             timing: Timing::new(Duration::from_millis(100), Duration::from_millis(1_000)),
             timings: Vec::new(),
             limits: Limits { trailing_entries: 50, ..Limits::default() },
-            policy: Policy { entries_max: 400, bytes_max: 1 << 20, ..Policy::default() },
+            policy: Policy {
+                entries_max: 400,
+                bytes_max: 1 << 20,
+                fetch_bytes_max: FETCH_BYTES_MAX,
+                ..Policy::default()
+            },
             quality: Quality::default(),
             disk: DiskPace::default(),
             load: LoadSettings::default(),

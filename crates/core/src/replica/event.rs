@@ -77,7 +77,7 @@ pub enum Event<P: Protocol, S: StateMachine> {
     SnapshotCut(Option<SnapshotReference>),
     /// A fetched snapshot is complete, verified and durable; or its bytes are not what this reference says.
     SnapshotStored(Result<SnapshotReference, SnapshotReference>),
-    /// A chunk that was to be stored is no longer in memory: it is in its file, or was refused. Comes once for each chunk.
+    /// The host no longer holds a chunk that was to be stored: it was given to its file, or refused. Comes once for each chunk.
     ChunkStored {
         /// Length of the chunk, in bytes.
         bytes: u64,

@@ -20,7 +20,7 @@ use crate::{Lsn, NodeId, SnapshotReference, StateMachine};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bounds after which a snapshot is cut: the first that is reached counts.
+/// Bounds after which a snapshot is cut: the first that is reached counts. And what may be in memory of one that is fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Policy {
     /// Applied entries since the last cut.
@@ -29,14 +29,18 @@ pub struct Policy {
     pub bytes_max: u64,
     /// The most that such a size may raise it to: the log since the last cut is in memory, and the state need not be.
     pub log_bytes_max: u64,
+    /// Bytes of a fetched snapshot that may be on their way or wait for the disk: one may be larger than memory, and the disk slower than
+    /// the link. One chunk may always be.
+    pub fetch_bytes_max: u64,
     /// Cost of the commands that are applied between two turns of everybody else, in units of [`StateMachine::last_cost`]; at least 1.
     pub slice_cost: u64,
 }
 
 impl Default for Policy {
-    /// 100,000 entries or 64 MiB, or as many bytes as the last snapshot had, up to 512 MiB.
+    /// 100,000 entries or 64 MiB, or as many bytes as the last snapshot had, up to 512 MiB; and twice the widest window of a fetch.
     fn default() -> Policy {
-        Policy { entries_max: 100_000, bytes_max: 64 << 20, log_bytes_max: 512 << 20, slice_cost: SLICE_COST }
+        let (log_bytes_max, fetch_bytes_max) = (512 << 20, 2 * WINDOW_BYTES_MAX);
+        Policy { entries_max: 100_000, bytes_max: 64 << 20, log_bytes_max, fetch_bytes_max, slice_cost: SLICE_COST }
     }
 }
 
@@ -88,8 +92,8 @@ impl Fetch {
         }
     }
 
-    /// The next place to ask for, if one more chunk may be on its way, where so many bytes have come and are not stored yet.
-    fn next(&self, unstored_bytes: u64) -> Option<u64> {
+    /// The next place to ask for, if one more chunk may be on its way, where there is room for so many bytes.
+    fn next(&self, room_bytes: u64) -> Option<u64> {
         let next = match self.ahead.back() {
             None => self.offset,
             // The length of the chunks is not known yet.
@@ -98,8 +102,14 @@ impl Fetch {
         };
         let ahead_bytes = next - self.offset;
         let fits = self.ahead.is_empty() || ahead_bytes < self.window_bytes;
-        let has_room = unstored_bytes + ahead_bytes < UNSTORED_BYTES_MAX;
-        (fits && has_room && next < self.reference.bytes).then_some(next)
+        (fits && ahead_bytes < room_bytes && next < self.reference.bytes).then_some(next)
+    }
+
+    /// Whether these bytes up to that place are a chunk of this snapshot: all are as long as the first, but for the last.
+    fn has(&self, bytes: u64, end: u64) -> bool {
+        let is_last = end == self.reference.bytes && bytes < self.chunk_bytes;
+        let fits = bytes > 0 && end <= self.reference.bytes;
+        fits && (self.chunk_bytes == 0 || bytes == self.chunk_bytes || is_last)
     }
 
     /// The chunk that was wanted next has come, after a delay: what waited for less than `wait_max_micros` on its way lets more be
@@ -126,9 +136,6 @@ impl Fetch {
 
 /// The most that may be on its way to a fetcher: a gigabit per second over 30 ms.
 const WINDOW_BYTES_MAX: u64 = 4 << 20;
-
-/// The most that may be on its way or wait for the disk: a snapshot may be larger than memory, and the disk slower than the link.
-const UNSTORED_BYTES_MAX: u64 = 2 * WINDOW_BYTES_MAX;
 
 /// Number of later chunks after which the one that is wanted next is lost and not late, and asked for again at once.
 /// Source: RFC 5681 §3.2, three duplicate acknowledgements.
@@ -199,6 +206,11 @@ impl Snapshots {
 
     pub(super) fn is_loading(&self) -> bool {
         self.loading.is_some()
+    }
+
+    /// Bytes of the snapshot that is fetched for which there is room.
+    fn room_bytes(&self) -> u64 {
+        self.policy.fetch_bytes_max.saturating_sub(self.unstored_bytes)
     }
 
     fn is_due(&self) -> bool {
@@ -281,19 +293,29 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// Asks for the next chunks, as far ahead as the last ones came back soon: so a fetch fills a long link, and heartbeats on a
     /// slow one wait behind little more than one chunk. The timer fires only when no chunk came for as long.
     fn ask_chunks(&mut self, out: &mut Vec<Action<P, S>>) {
+        self.ask_ahead(out);
+        if self.snapshots.fetch.is_some() {
+            out.push(Action::SetTimer(ReplicaTimer::Chunk, self.timing.election()));
+        }
+    }
+
+    fn ask_ahead(&mut self, out: &mut Vec<Action<P, S>>) {
+        let room_bytes = self.snapshots.room_bytes();
         let Some(fetch) = &mut self.snapshots.fetch else { return };
         let (lsn, digest) = (fetch.reference.lsn, fetch.reference.digest);
-        while let Some(offset) = fetch.next(self.snapshots.unstored_bytes) {
+        while let Some(offset) = fetch.next(room_bytes) {
             fetch.ahead.push_back((offset, fetch.elapsed_micros));
             out.push(Action::Send(fetch.from, ReplicaMessage::AskChunk { lsn, digest, offset }));
         }
-        out.push(Action::SetTimer(ReplicaTimer::Chunk, self.timing.election()));
     }
 
     pub(super) fn on_chunk_overdue(&mut self, out: &mut Vec<Action<P, S>>) {
         let Some(fetch) = &mut self.snapshots.fetch else { return };
-        if fetch.ahead.is_empty() {
-            // Nothing was asked for: it is the disk that is waited for, and no fault of the source.
+        if fetch.ahead.is_empty() && self.snapshots.unstored_bytes > 0 {
+            // The disk is waited for, and the source is not at fault. It keeps the snapshot for who asks for it, so it is asked; there is no
+            // room for the answer.
+            let (lsn, digest, offset) = (fetch.reference.lsn, fetch.reference.digest, fetch.offset);
+            out.push(Action::Send(fetch.from, ReplicaMessage::AskChunk { lsn, digest, offset }));
             return self.ask_chunks(out);
         }
         fetch.asked += 1;
@@ -309,9 +331,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     pub(super) fn on_chunk(&mut self, from: NodeId, lsn: Lsn, offset: u64, bytes: Bytes, out: &mut Vec<Action<P, S>>) {
         let Some(fetch) = &mut self.snapshots.fetch else { return };
         let end = offset.saturating_add(bytes.len() as u64);
-        // Duplicates, answers to earlier questions and bytes beyond the end are ignored.
-        let fits = !bytes.is_empty() && end <= fetch.reference.bytes;
-        if fetch.from != from || fetch.reference.lsn != lsn || !fits {
+        // Duplicates, answers to earlier questions, bytes beyond the end and what there is no room for are ignored.
+        let is_asked = fetch.from == from && fetch.reference.lsn == lsn && !fetch.ahead.is_empty();
+        if !is_asked || !fetch.has(bytes.len() as u64, end) {
             return;
         }
         if fetch.ahead.iter().skip(1).any(|(asked, _)| *asked == offset) {
@@ -347,9 +369,12 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     pub(super) fn on_chunk_stored(&mut self, bytes: u64, out: &mut Vec<Action<P, S>>) {
         let left = self.snapshots.unstored_bytes.checked_sub(bytes);
         self.snapshots.unstored_bytes = left.expect("no more is stored than was given to be stored");
-        let waited = self.snapshots.fetch.as_ref().and_then(|fetch| fetch.next(self.snapshots.unstored_bytes));
-        if waited.is_some() {
-            self.ask_chunks(out);
+        let has_waited = self.snapshots.fetch.as_ref().is_some_and(|fetch| fetch.ahead.is_empty());
+        self.ask_ahead(out);
+        let asks = self.snapshots.fetch.as_ref().is_some_and(|fetch| !fetch.ahead.is_empty());
+        if has_waited && asks {
+            // From here on it is the source again that is waited for.
+            out.push(Action::SetTimer(ReplicaTimer::Chunk, self.timing.election()));
         }
     }
 

@@ -69,17 +69,23 @@ async fn with_a_door() -> Served {
 
 /// Waits until the server has given the waiter up; then nobody renews its lease.
 async fn assert_is_given_up(served: &Served, doomed: &Doomed) {
-    until(served, |view| creations(view, "door/b") > 0).await;
+    let waits = until(served, |view| creations(view, "door/b") > 0);
+    tokio::time::timeout(PATIENCE, waits).await.expect("it waits in the queue");
     doomed.vanish();
     let is_given_up = until(served, |view| creations(view, "door/b") == 0);
     tokio::time::timeout(PATIENCE, is_given_up).await.expect("its connection is given up");
     assert!(creations(&served.double.view(), "door/a") > 0, "the holder lives and stays");
+    // Its lease was renewed every 20 s: now nobody does.
+    let proposals = served.double.proposals();
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(served.double.proposals(), proposals, "nobody renews a lease");
     served.double.pass(Duration::from_secs(61));
-    assert!(served.double.view().lease_time_to_live(11, LeaseKeys::Omit).is_none(), "nobody renews it");
+    assert!(served.double.view().lease_time_to_live(11, LeaseKeys::Omit).is_none(), "it has ended");
 }
 
 /// Goal: a waiter whose machine vanished leaves the queue, and its lease ends (L8: it was renewed for ever). Method: a filter takes every
-/// packet from its socket, so that nothing but the probes that nobody answers tells of its end.
+/// packet from its socket, so that nothing but the system's probes, which nobody answers, tells of its end.
 #[tokio::test]
 async fn a_waiter_whose_machine_vanished_leaves_the_queue() {
     let served = with_a_door().await;
@@ -87,7 +93,7 @@ async fn a_waiter_whose_machine_vanished_leaves_the_queue() {
     assert_is_given_up(&served, &doomed).await;
 }
 
-/// The same over HTTP/2.
+/// The same over HTTP/2, whose own pings tell of it too.
 #[tokio::test]
 async fn a_waiter_over_http_2_whose_machine_vanished_leaves_the_queue() {
     let served = with_a_door().await;
