@@ -5,7 +5,7 @@ use crate::snapshots_of_etcd::restored;
 use crate::support::{hustings, join, program, text};
 use hustings_api::Client;
 use hustings_api::etcdserverpb as pb;
-use hustings_testbed::{Cluster, get, wait_for};
+use hustings_testbed::{Cluster, get, memory_mib, wait_for};
 
 const KEYS: usize = 20_000;
 const KEYS_TOGETHER: usize = 100;
@@ -15,10 +15,7 @@ const MIB: f64 = (1 << 20) as f64;
 /// The most memory that a process had resident in its life, MiB.
 fn peak_mib(cluster: &Cluster, position: usize) -> f64 {
     let pid = cluster.nodes[position].pid().expect("it runs");
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it is ours");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("Linux tells it");
-    let kib: f64 = line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number");
-    kib / 1024.0
+    memory_mib(pid, "VmHWM").expect("Linux tells it")
 }
 
 /// Writes as many keys as go together, from this one on, with values that are not like each other.
@@ -37,8 +34,8 @@ async fn write(client: &Client, first: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_and_a_snapshot_that_is_given_hold_the_state_once() {
-    let saved = tempfile::tempdir().expect("a directory");
-    let saved = saved.path().join("saved");
+    let directory = tempfile::tempdir().expect("a directory");
+    let saved = directory.path().join("saved");
     let filled = Cluster::start(program(), 1).await.expect("a member starts");
     let empty_mib = peak_mib(&filled, 0);
     let client = Client::connect(&filled.endpoints()).await.expect("it answers");

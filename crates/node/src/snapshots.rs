@@ -93,7 +93,7 @@ pub(crate) enum SnapshotNews<S: StateMachine> {
     /// There is no room for one now, or no descriptor; the log goes on, and the next one is tried when it is due.
     NotCut(String),
     Stored(Result<SnapshotReference, SnapshotReference>),
-    /// So many bytes of a fetched snapshot have left memory.
+    /// A chunk of so many bytes is no longer held here: it was given to its file, or refused.
     ChunkStored(u64),
     ChunkRead {
         to: NodeId,

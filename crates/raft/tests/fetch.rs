@@ -3,26 +3,19 @@
 mod hosts;
 
 use bytes::Bytes;
-use hosts::{Hosts, Said, cutting};
+use hosts::{Hosts, Said, offering};
 use hustings_core::Lsn;
 use hustings_core::replica::{ReplicaMessage, ReplicaTimer};
 use hustings_raft::{Message, Timer};
 
 /// A fetch of some thirty chunks by n3, from n1, under way: the offer has come and nothing was answered yet.
 fn fetching() -> Hosts {
-    fetching_what_is_left_of(&"long ".repeat(100))
+    fetching_of(&"long ".repeat(100))
 }
 
 /// The same of a snapshot with this in it.
-fn fetching_what_is_left_of(text: &str) -> Hosts {
-    let mut hosts = cutting();
-    hosts.elect(1);
-    hosts.isolate(3);
-    hosts.propose(1, text);
-    hosts.settle();
-    hosts.finish_cut(1);
-    hosts.heal();
-    hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
+fn fetching_of(text: &str) -> Hosts {
+    let (mut hosts, _) = offering(text);
     hosts.deliver_until(is_question);
     hosts
 }
@@ -68,7 +61,7 @@ const MIB: usize = 1 << 20;
 
 /// A fetch of 40 MiB in chunks of 1 MiB, to a disk that stores nothing yet.
 fn fetching_to_a_slow_disk() -> Hosts {
-    let mut hosts = fetching_what_is_left_of(&"0123456789abcdef".repeat(40 * MIB / 16));
+    let mut hosts = fetching_of(&"0123456789abcdef".repeat(40 * MIB / 16));
     hosts.host_mut(1).chunk_bytes = MIB;
     hosts.host_mut(3).unstored = Some(Vec::new());
     hosts
@@ -141,14 +134,7 @@ fn place(said: &Said) -> Option<u64> {
 #[test]
 fn a_snapshot_of_nothing_is_given_up() {
     // Goal: a source that offers what cannot come holds nobody for ever (P3). Method: its offer is made one of no bytes.
-    let mut hosts = cutting();
-    hosts.elect(1);
-    hosts.isolate(3);
-    hosts.propose(1, "long");
-    hosts.settle();
-    hosts.finish_cut(1);
-    hosts.heal();
-    hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
+    let (mut hosts, _) = offering("long");
     hosts.deliver_until(is_offer);
     for (_, _, said) in &mut hosts.bag {
         if let ReplicaMessage::Protocol(Message::Snapshot { reference, .. }) = said {

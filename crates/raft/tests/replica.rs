@@ -5,7 +5,7 @@
 mod hosts;
 
 use bytes::Bytes;
-use hosts::{Ended, Hosts, Said, cutting, is_forward, three};
+use hosts::{Ended, Hosts, Said, cutting, is_forward, offering, three};
 use hustings_core::replica::{Policy, ReplicaMessage, ReplicaTimer};
 use hustings_core::{Admin, Change, Cluster, Limits, Lsn, MembershipChange, NodeId, Refusal, Term};
 use hustings_raft::{Message, Timer};
@@ -393,15 +393,8 @@ fn what_is_committed_while_a_snapshot_loads_is_applied_after_it() {
 
 #[test]
 fn chunks_of_another_snapshot_or_from_another_place_are_ignored() {
-    let mut hosts = cutting();
-    hosts.elect(1);
-    hosts.isolate(3);
-    hosts.propose(1, "a");
-    hosts.settle();
-    let lsn = hosts.finish_cut(1);
-    hosts.heal();
     // The offer and the first question, but no answer yet.
-    hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
+    let (mut hosts, lsn) = offering("a");
     hosts.deliver_until(|said| matches!(said, ReplicaMessage::AskChunk { .. }));
     let junk = || Bytes::from_static(b"not yours");
     for (from, lsn, offset, bytes) in [
@@ -453,14 +446,7 @@ fn a_source_that_answers_nothing_is_given_up_for_another() {
 #[test]
 fn a_fetch_goes_on_where_it_stood_when_the_same_snapshot_is_offered_again() {
     // Goal: nothing is fetched twice. Method: after the first chunk n1's link drops; it is back, and offers the same again.
-    let mut hosts = cutting();
-    hosts.elect(1);
-    hosts.isolate(3);
-    hosts.propose(1, "a");
-    hosts.settle();
-    hosts.finish_cut(1);
-    hosts.heal();
-    hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
+    let (mut hosts, _) = offering("a");
     let is_second = |said: &Said| matches!(said, ReplicaMessage::AskChunk { offset, .. } if *offset > 0);
     hosts.deliver_until(is_second);
     hosts.bag.clear();

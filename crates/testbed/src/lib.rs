@@ -27,7 +27,7 @@ pub use consul::Consul;
 pub use fake_kube::{FakeKube, Faults};
 pub use ports::{free_listener, free_port, free_ports, spawn};
 pub use postgres::Postgres;
-pub use process::Process;
+pub use process::{Process, memory_mib};
 pub use zookeeper::Zookeeper;
 
 /// Time that a condition may take to come true.

@@ -52,3 +52,11 @@ impl Drop for Process {
         self.kill();
     }
 }
+
+/// Memory that a line of `/proc/PID/status` tells of a process (`VmRSS` now, `VmHWM` at most), MiB; `None` where it has ended.
+pub fn memory_mib(pid: u32, line: &str) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let told = status.lines().find_map(|told| told.strip_prefix(line)?.strip_prefix(':'))?;
+    let kib: u64 = told.split_whitespace().next()?.parse().ok()?;
+    Some(kib as f64 / 1_024.0)
+}

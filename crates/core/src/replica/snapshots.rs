@@ -105,6 +105,11 @@ impl Fetch {
         (fits && ahead_bytes < room_bytes && next < self.reference.bytes).then_some(next)
     }
 
+    /// The question for the chunk at this place.
+    fn question<M>(&self, offset: u64) -> ReplicaMessage<M> {
+        ReplicaMessage::AskChunk { lsn: self.reference.lsn, digest: self.reference.digest, offset }
+    }
+
     /// Whether these bytes up to that place are a chunk of this snapshot: all are as long as the first, but for the last.
     fn has(&self, bytes: u64, end: u64) -> bool {
         let is_last = end == self.reference.bytes && bytes < self.chunk_bytes;
@@ -302,10 +307,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     fn ask_ahead(&mut self, out: &mut Vec<Action<P, S>>) {
         let room_bytes = self.snapshots.room_bytes();
         let Some(fetch) = &mut self.snapshots.fetch else { return };
-        let (lsn, digest) = (fetch.reference.lsn, fetch.reference.digest);
         while let Some(offset) = fetch.next(room_bytes) {
             fetch.ahead.push_back((offset, fetch.elapsed_micros));
-            out.push(Action::Send(fetch.from, ReplicaMessage::AskChunk { lsn, digest, offset }));
+            out.push(Action::Send(fetch.from, fetch.question(offset)));
         }
     }
 
@@ -314,8 +318,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         if fetch.ahead.is_empty() && self.snapshots.unstored_bytes > 0 {
             // The disk is waited for, and the source is not at fault. It keeps the snapshot for who asks for it, so it is asked; there is no
             // room for the answer.
-            let (lsn, digest, offset) = (fetch.reference.lsn, fetch.reference.digest, fetch.offset);
-            out.push(Action::Send(fetch.from, ReplicaMessage::AskChunk { lsn, digest, offset }));
+            out.push(Action::Send(fetch.from, fetch.question(fetch.offset)));
             return self.ask_chunks(out);
         }
         fetch.asked += 1;
@@ -339,8 +342,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         if fetch.ahead.iter().skip(1).any(|(asked, _)| *asked == offset) {
             let is_news = fetch.early.insert(offset, bytes).is_none();
             if is_news && fetch.early.len() == OVERTAKEN {
-                let (digest, offset) = (fetch.reference.digest, fetch.offset);
-                out.push(Action::Send(from, ReplicaMessage::AskChunk { lsn, digest, offset }));
+                out.push(Action::Send(from, fetch.question(fetch.offset)));
             }
             return;
         }
@@ -369,12 +371,13 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     pub(super) fn on_chunk_stored(&mut self, bytes: u64, out: &mut Vec<Action<P, S>>) {
         let left = self.snapshots.unstored_bytes.checked_sub(bytes);
         self.snapshots.unstored_bytes = left.expect("no more is stored than was given to be stored");
-        let has_waited = self.snapshots.fetch.as_ref().is_some_and(|fetch| fetch.ahead.is_empty());
-        self.ask_ahead(out);
-        let asks = self.snapshots.fetch.as_ref().is_some_and(|fetch| !fetch.ahead.is_empty());
-        if has_waited && asks {
+        let room_bytes = self.snapshots.room_bytes();
+        let Some(fetch) = &self.snapshots.fetch else { return };
+        if fetch.ahead.is_empty() && fetch.next(room_bytes).is_some() {
             // From here on it is the source again that is waited for.
-            out.push(Action::SetTimer(ReplicaTimer::Chunk, self.timing.election()));
+            self.ask_chunks(out);
+        } else {
+            self.ask_ahead(out);
         }
     }
 

@@ -188,6 +188,19 @@ pub fn cutting() -> Hosts {
     Hosts::new(Cluster { limits, ..Cluster::of(3, 1) }, policy)
 }
 
+/// A snapshot with this in it, which n1 has cut and n3 lacks, is on its way to be offered; and the last entry that it covers.
+pub fn offering(text: &str) -> (Hosts, Lsn) {
+    let mut hosts = cutting();
+    hosts.elect(1);
+    hosts.isolate(3);
+    hosts.propose(1, text);
+    hosts.settle();
+    let lsn = hosts.finish_cut(1);
+    hosts.heal();
+    hosts.fire(1, ReplicaTimer::Protocol(Timer::Heartbeat));
+    (hosts, lsn)
+}
+
 /// Whether this is a request on its way to the leader.
 pub fn is_forward(said: &Said) -> bool {
     matches!(said, ReplicaMessage::Forward { .. })

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 /// Memory that a process has resident, MiB; 0 for one that has ended.
 pub(crate) fn resident_mib(pid: u32) -> f64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or("").to_string();
-    let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
-    kib as f64 / 1_024.0
+    hustings_testbed::memory_mib(pid, "VmRSS").unwrap_or(0.0)
 }
 
 /// Time that all threads of a process were on a processor, nanoseconds: ticks of 10 ms would be a third of what is measured.
