@@ -20,6 +20,9 @@ const CHEAP_STEPS_MAX: usize = 400;
 /// other members may have them on file, and no loop may read more.
 const READS_MAX: u32 = 16;
 
+/// Cost of an operation of a transaction that is decoded, whether it runs or not.
+const DECODING: u64 = 3;
+
 /// A value to compare with that is longer may not be told from one on file without a read.
 const CHEAP_TARGET_BYTES: usize = 64;
 
@@ -99,11 +102,20 @@ impl View {
             }
             _ => budget.spend(rules.put)?,
         }
-        Ok(budget.spent())
+        Ok(budget.spent() + command.decoding_cost())
     }
 }
 
 impl Command {
+    /// Cost of what an entry says, whatever comes of it: both branches of a transaction are there, and only one of them runs. It decides
+    /// nothing, and so it is no part of the rules.
+    pub(crate) fn decoding_cost(&self) -> u64 {
+        match self {
+            Command::Txn(txn) => txn.size() as u64 * DECODING,
+            _ => 0,
+        }
+    }
+
     /// Whether a value that is on file may have to be read to decide what it does.
     pub fn may_ask_disk(&self) -> bool {
         matches!(self, Command::Txn(txn) if txn.may_ask_disk())
@@ -144,10 +156,20 @@ impl Txn {
         self.success.iter().chain(&self.failure).try_fold(self.compare.len(), |steps, operation| {
             let more = match &operation.request {
                 Some(Request::DeleteRange(delete)) if !delete.range_end.is_empty() => return None,
-                Some(Request::Txn(inner)) => inner.steps()?,
+                Some(Request::Txn(inner)) => 1 + inner.steps()?,
                 _ => 1,
             };
             Some(steps + more)
         })
+    }
+
+    /// Number of compares and operations on both branches, at all depths.
+    fn size(&self) -> usize {
+        let inner = |operation: &Operation| match &operation.request {
+            Some(Request::Txn(inner)) => inner.size(),
+            _ => 0,
+        };
+        let operations = self.success.len() + self.failure.len();
+        self.compare.len() + operations + self.success.iter().chain(&self.failure).map(inner).sum::<usize>()
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     cost::Budget,
     hash,
     lease::{Deadlines, Share},
+    permission::RIGHTS_STEP,
     rules::{RULES, VERSION_MAX, rules_of},
     snapshot,
 };
@@ -201,7 +202,9 @@ impl StateMachine for KvStore {
         let cleaned = self.view.clean(rules.changes_per_command);
         self.last_cost.0 += cost_of_due(rules, ended, cleaned);
         // Before anything else, so that no alarm hides it.
-        self.view.judge(caller.as_ref(), &command)?;
+        let (verdict, steps) = self.view.judge_to_the_end(caller.as_ref(), &command);
+        self.last_cost.0 += command.decoding_cost() + steps * RIGHTS_STEP;
+        verdict?;
         let mut budget = Budget::new(rules);
         let outcome = self.run(command, &mut budget);
         self.last_cost.0 += budget.spent();

@@ -8,6 +8,8 @@
 //! Commands are judged where they are applied ([`View::judge`]), reads on the view that they read ([`View::permit`]). While
 //! the checks are off, everything is permitted.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bytes::Bytes;
@@ -17,6 +19,12 @@ use prost::Message;
 use crate::store::Key;
 use crate::users::{AccountsError, PermissionKind, User, Users};
 use crate::{Command, Put, Request, Txn, View};
+
+/// Looks at a role that may be taken to tell whether a request is permitted, where it is not an entry yet: some 20 milliseconds.
+const STEPS_MAX: u64 = 100_000;
+
+/// Cost of such a look, in visits of a key.
+pub(crate) const RIGHTS_STEP: u64 = 2;
 
 /// The caller of a command, as its member recognised it.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
@@ -78,7 +86,7 @@ pub(crate) struct Coverage {
 }
 
 /// The kind of access to a range of keys.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Access {
     Read,
     Write,
@@ -142,15 +150,24 @@ fn end_of(key: &[u8], range_end: &[u8]) -> End {
     }
 }
 
-/// A user with all its roles.
+/// A user with all its roles, while one request is judged.
 struct Rights<'v> {
     users: &'v Users,
     user: &'v User,
+    /// Looks at a role so far, and how many there may be.
+    steps: Cell<u64>,
+    steps_max: u64,
+    /// Leases whose keys were looked at: a transaction may name one of them many thousand times.
+    leases: RefCell<BTreeMap<(Access, i64), bool>>,
 }
 
 impl<'v> Rights<'v> {
-    /// The farthest end to which all roles together reach from a key on, in one step.
+    /// The farthest end to which all roles together reach from a key on, in one step. No end where there were too many steps.
     fn reach(&self, access: Access, key: &[u8]) -> Option<&'v End> {
+        self.steps.set(self.steps.get() + self.user.roles.len() as u64);
+        if self.steps.get() > self.steps_max {
+            return None;
+        }
         let roles = self.user.roles.iter().filter_map(|role| self.users.roles.get(role));
         let reaches = roles.filter_map(|role| role.coverage.reach(access, key));
         reaches.max_by(|one, other| match (one, other) {
@@ -159,6 +176,15 @@ impl<'v> Rights<'v> {
             (Some(_), None) => std::cmp::Ordering::Less,
             (Some(one), Some(other)) => one.cmp(other),
         })
+    }
+
+    /// The verdict, where it was reached in time.
+    fn verdict(&self, is_permitted: bool) -> Result<(), AccountsError> {
+        match is_permitted {
+            _ if self.steps.get() > self.steps_max => Err(AccountsError::TooManySteps),
+            true => Ok(()),
+            false => Err(AccountsError::PermissionDenied),
+        }
     }
 
     /// Whether all roles together cover a range.
@@ -188,8 +214,8 @@ impl Users {
     /// As [`View::permit`].
     pub fn permit_read(&self, caller: Option<&Caller>, key: &[u8], range_end: &[u8]) -> Result<(), AccountsError> {
         match self.rights(caller, Need::Read(key, range_end))? {
-            Some(rights) if !rights.covers(Access::Read, key, range_end) => Err(AccountsError::PermissionDenied),
-            _ => Ok(()),
+            Some(rights) => rights.verdict(rights.covers(Access::Read, key, range_end)),
+            None => Ok(()),
         }
     }
 
@@ -204,18 +230,22 @@ impl Users {
     /// Whether a caller may have this command applied, as far as that can be said without looking at a lease's keys: `false`
     /// may mean that the store itself must be asked, with [`View::judge`].
     pub fn surely_permits(&self, caller: Option<&Caller>, command: &Command) -> bool {
-        self.judge(caller, command, |_, _, _| false).is_ok()
+        self.judge(caller, command, STEPS_MAX, |_, _, _| false).0.is_ok()
     }
 
+    /// The verdict, and the steps that it took.
     fn judge(
         &self,
         caller: Option<&Caller>,
         command: &Command,
+        steps_max: u64,
         covers_lease: impl CoversLease,
-    ) -> Result<(), AccountsError> {
+    ) -> (Result<(), AccountsError>, u64) {
         let needs_nothing = matches!(command, Command::Advance(_));
-        let Some(rights) = self.rights(caller, if needs_nothing { Need::Nothing } else { Need::User })? else {
-            return Ok(());
+        let rights = match self.rights(caller, if needs_nothing { Need::Nothing } else { Need::User }) {
+            Ok(Some(rights)) => Rights { steps_max, ..rights },
+            Ok(None) => return (Ok(()), 0),
+            Err(refusal) => return (Err(refusal), 0),
         };
         let is_permitted = match command {
             Command::Advance(_) => true,
@@ -231,7 +261,7 @@ impl Users {
             // Only root may do these.
             Command::Compact(_) | Command::Alarm(_) | Command::Accounts(_) | Command::RaiseRevision(_) => false,
         };
-        if is_permitted { Ok(()) } else { Err(AccountsError::PermissionDenied) }
+        (rights.verdict(is_permitted), rights.steps.get())
     }
 
     /// The rights that are left to check of a caller: `None` when it may do everything.
@@ -244,7 +274,9 @@ impl Users {
         if caller.proven_at < user.since.max(self.enabled_at) {
             return Err(AccountsError::OldRevision);
         }
-        Ok((!self.is_root(&caller.user)).then_some(Rights { users: self, user }))
+        let (steps, leases) = (Cell::new(0), RefCell::default());
+        let rights = Rights { users: self, user, steps, steps_max: STEPS_MAX, leases };
+        Ok((!self.is_root(&caller.user)).then_some(rights))
     }
 
     /// A refusal of what only root may, in the words of an answer. etcd says of a caller who is no user that there is no such user: the name
@@ -282,15 +314,33 @@ impl View {
             Need::ReadLease(lease) => self.covers_lease(&rights, Access::Read, lease),
             Need::WriteLease(lease) => self.covers_lease(&rights, Access::Write, lease),
         };
-        if is_permitted { Ok(()) } else { Err(AccountsError::PermissionDenied) }
+        rights.verdict(is_permitted)
     }
 
-    /// Whether a caller may have this command applied.
+    /// Whether a caller may have this command applied: for proposers, who refuse what takes too many steps to tell.
     ///
     /// # Errors
     /// As [`View::permit`].
     pub fn judge(&self, caller: Option<&Caller>, command: &Command) -> Result<(), AccountsError> {
-        self.users.judge(caller, command, |rights, access, lease| self.covers_lease(rights, access, lease))
+        self.judge_within(STEPS_MAX, caller, command).0
+    }
+
+    /// As [`View::judge`], however many steps it takes: an entry has one outcome, whoever bounds what. Answers the number of steps too.
+    pub(crate) fn judge_to_the_end(
+        &self,
+        caller: Option<&Caller>,
+        command: &Command,
+    ) -> (Result<(), AccountsError>, u64) {
+        self.judge_within(u64::MAX, caller, command)
+    }
+
+    fn judge_within(
+        &self,
+        steps_max: u64,
+        caller: Option<&Caller>,
+        command: &Command,
+    ) -> (Result<(), AccountsError>, u64) {
+        self.users.judge(caller, command, steps_max, |rights, access, lease| self.covers_lease(rights, access, lease))
     }
 
     /// Whether to propose this command for a caller: as [`View::judge`], in the words of an answer.
@@ -306,9 +356,18 @@ impl View {
         })
     }
 
-    /// Whether each key on a lease is covered: steps from one gap in the coverage to the next, so that the number of keys does
-    /// not matter.
+    /// Whether each key on a lease is covered; it is looked at once for each lease.
     fn covers_lease(&self, rights: &Rights<'_>, access: Access, lease: i64) -> bool {
+        let known = rights.leases.borrow().get(&(access, lease)).copied();
+        known.unwrap_or_else(|| {
+            let covers = self.covers_keys_of(rights, access, lease);
+            rights.leases.borrow_mut().insert((access, lease), covers);
+            covers
+        })
+    }
+
+    /// Steps from one gap in the coverage to the next, so that the number of keys does not matter.
+    fn covers_keys_of(&self, rights: &Rights<'_>, access: Access, lease: i64) -> bool {
         let mut from = Key::new(b"");
         loop {
             let bounds = (Bound::Included((lease, from)), Bound::Unbounded);
@@ -401,6 +460,42 @@ mod tests {
         let users = with(&[&[(PermissionKind::Read, "a", "\0")]]);
         assert!(may_read(&users, "b", "\0"));
         assert!(!may_read(&users, "A", "\0"));
+    }
+
+    /// A view in which ann may write each of a hundred keys by itself, and so many leases have all of them.
+    fn with_leases(leases: i64) -> View {
+        let keys: Vec<String> = (0..100).map(|number| format!("k{number:02}")).collect();
+        let permissions: Vec<_> = keys.iter().map(|key| (PermissionKind::ReadWrite, key.as_str(), "")).collect();
+        let mut view = KvStore::new().view().clone();
+        view.users = with(&[&permissions]);
+        for lease in 1..=leases {
+            keys.iter().for_each(|key| drop(view.attached.insert((lease, Key::new(key.as_bytes())))));
+        }
+        view
+    }
+
+    /// Goal: a transaction that names a lease many times looks at its keys once. Method: 2,000 puts on either branch, a lease of a hundred
+    /// keys that no one range covers.
+    #[test]
+    fn the_keys_of_a_lease_are_looked_at_once() {
+        let ann = Caller { user: "ann".into(), proven_at: 1, is_member: false };
+        let puts = |count| vec![Request::Put(Put { key: "k07".into(), lease: 1, ..Put::default() }).into(); count];
+        let command = Command::Txn(Txn { success: puts(2_000), failure: puts(2_000), ..Txn::default() });
+        let (verdict, steps) = with_leases(1).judge_to_the_end(Some(&ann), &command);
+        assert_eq!((verdict, steps), (Ok(()), 4_000 + 100));
+    }
+
+    /// Goal: what takes very long to judge is refused before it is an entry, and judged to the end where it is one. Method: 1,001 leases of
+    /// a hundred keys are renewed together.
+    #[test]
+    fn what_takes_very_long_to_judge_is_not_proposed() {
+        let ann = Caller { user: "ann".into(), proven_at: 1, is_member: false };
+        let view = with_leases(1_001);
+        let renew = |leases| Command::LeaseKeepAlive(crate::LeaseKeepAlive { ids: (1..=leases).collect() });
+        assert_eq!(view.judge(Some(&ann), &renew(1_000)), Ok(()));
+        assert_eq!(view.judge(Some(&ann), &renew(1_001)), Err(AccountsError::TooManySteps));
+        assert_eq!(view.judge_to_the_end(Some(&ann), &renew(1_001)), (Ok(()), 100_100));
+        assert!(!view.users().surely_permits(Some(&ann), &renew(1_001)));
     }
 
     fn short_key() -> impl Strategy<Value = String> {

@@ -33,8 +33,9 @@ use crate::{
 const MAGIC: &[u8; 8] = b"hust-kv\0";
 const FORMAT: u32 = 1;
 const BLOCK_BYTES: usize = 256 * 1024;
-/// A block that holds one record alone is longer, but none is longer than the longest request and what stands around it.
-const BLOCK_BYTES_MAX: usize = 80 << 20;
+/// A block that holds one record alone is longer. The longest record is a role: a thousand permissions, of 16 KiB at most now, and once of as
+/// much as a request may have.
+const BLOCK_BYTES_MAX: usize = 2 << 30;
 /// Bytes of a block's length and checksum.
 const BLOCK_HEADER_BYTES: usize = 8;
 /// Greatest counter that is decoded: above this none can overflow in the lifetime of anything, and none may start.

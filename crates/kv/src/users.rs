@@ -27,6 +27,8 @@ const NAMES_MAX: usize = 10_000;
 const REVISIONS_RAISED: u64 = 1_000_000_000;
 /// Permissions of one role.
 const PERMISSIONS_MAX: usize = 1_000;
+/// Memory that a name or a permission takes beside its own bytes.
+const ENTRY_BYTES: usize = 64;
 /// Roles of one user.
 const ROLES_MAX: usize = 64;
 
@@ -233,6 +235,9 @@ pub enum AccountsError {
     /// There are as many users, roles or permissions as there may be. etcd has no such bound.
     #[error("there are as many users, roles or permissions as there may be: remove some first")]
     TooMany,
+    /// The request touches so much that telling whether its caller may have it would take too long. etcd has no such bound.
+    #[error("it takes too many steps to tell whether this caller may do all of it: ask for less at once")]
+    TooManySteps,
 }
 
 /// A user and its roles.
@@ -291,6 +296,21 @@ impl Users {
     /// Whether a user may do everything.
     pub fn is_root(&self, user: &str) -> bool {
         self.users.get(user).is_some_and(|user| user.roles.contains(ROOT))
+    }
+
+    /// Memory that all users and roles take, in bytes, about; it looks at each of them.
+    pub fn bytes(&self) -> usize {
+        let user = |(name, user): (&String, &User)| {
+            name.len()
+                + user.hash.0.len()
+                + ENTRY_BYTES
+                + user.roles.iter().map(|role| role.len() + ENTRY_BYTES).sum::<usize>()
+        };
+        let permission = |(key, end): &(Bytes, Bytes)| key.len() + 2 * end.len() + 2 * ENTRY_BYTES;
+        let role = |(name, role): (&String, &Role)| {
+            name.len() + ENTRY_BYTES + role.permissions.keys().map(permission).sum::<usize>()
+        };
+        self.users.iter().map(user).sum::<usize>() + self.roles.iter().map(role).sum::<usize>()
     }
 
     /// No token that was given out before, or will be by the cluster that this state is of, counts from now on. A store without users stays

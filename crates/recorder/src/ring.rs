@@ -205,6 +205,19 @@ pub fn read_all(directory: &Path) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
+/// The number of bytes that [`read_all`] would read now.
+///
+/// # Errors
+/// As [`read_all`].
+pub fn length_of_all(directory: &Path) -> io::Result<usize> {
+    let marks = directory.join(lasting::DIRECTORY);
+    let mut bytes = 0;
+    for directory in [Some(marks).filter(|marks| marks.is_dir()), Some(directory.to_path_buf())].into_iter().flatten() {
+        bytes += files_in(&directory)?.iter().map(|(_, length)| length).sum::<u64>();
+    }
+    Ok(usize::try_from(bytes.min(READ_BYTES_MAX)).unwrap_or(usize::MAX))
+}
+
 fn read_files(directory: &Path, all: &mut Vec<u8>) -> io::Result<()> {
     for (number, _) in files_in(directory)? {
         let path = directory.join(name_of(number));

@@ -73,6 +73,16 @@ fn an_acknowledgement_before_the_sync_commits_without_a_quorum_for_both() {
     both_convict(Planted::Shared(Shared::UnsyncedEntries), "commit-on-quorum");
 }
 
+/// Goal: a cluster that many clients keep busy does not talk without end. Method: fifty that write again a millisecond after each answer,
+/// until there are more events than a cluster has by itself.
+#[test]
+fn many_clients_are_no_storm() {
+    let script = Script::parse("cluster 3\nload clients 50 values 100 pause 1ms\nwait 5s").expect("it is a script");
+    let mut world: World<Raft, KvStore> = World::new(script.settings, Options::default()).expect("it begins");
+    script.commands.iter().for_each(|command| world.apply(command).expect("nothing is violated"));
+    assert!(world.counts.events > 300_000, "{} events", world.counts.events);
+}
+
 /// Goal: an expectation of an outage fails where nobody is served for longer, however early clients give up. Method: nobody hears anybody
 /// for a minute, clients wait for a second, and 1.2 s are expected.
 #[test]

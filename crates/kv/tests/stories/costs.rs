@@ -65,7 +65,7 @@ fn the_cost_is_known_before() {
     assert_eq!(view.cost(&deletion, 1_000), Err(KvError::TooCostly), "no further than asked");
     assert!(deletion.may_cost_much() && !Command::Put(put("a", "b")).may_cost_much());
     let many = |count| Command::Txn(txn(vec![Request::Txn(txn(vec![Request::Put(put("a", "b")); 100])); count]));
-    assert!(!many(4).may_cost_much() && many(5).may_cost_much());
+    assert!(!many(3).may_cost_much() && many(4).may_cost_much(), "an inner transaction counts beside its operations");
     let inner = Request::Txn(txn(vec![Request::DeleteRange(delete("a", "b"))]));
     assert!(Command::Txn(txn(vec![inner])).may_cost_much());
     assert!(view.cost(&Command::Put(put("a", "b")), COST_MAX).is_ok_and(|cost| cost < 100));
@@ -81,6 +81,20 @@ fn the_cost_is_known_before() {
     assert_eq!(view.cost(&Command::LeaseKeepAlive(kept.clone()), COST_MAX), Err(KvError::TooCostly));
     let mut store = store;
     assert_eq!(store.run(Command::LeaseKeepAlive(kept)), Err(KvError::TooCostly));
+}
+
+/// Goal: what an entry says costs a member something also where nothing of it is done: an empty transaction in a transaction, and a branch
+/// that is not taken.
+#[test]
+fn what_is_not_done_costs_too() {
+    let mut store = Store::new();
+    let empty = vec![Request::Txn(Txn::default()); 4_000];
+    store.txn(branches(Vec::new(), empty.clone(), empty.clone())).expect("it is done");
+    let least = 3 * 8_000;
+    assert!(store.kv.last_cost() >= least, "{}", store.kv.last_cost());
+    let command = Command::Txn(txn(empty));
+    assert!(command.may_cost_much());
+    assert!(store.view().cost(&command, COST_MAX).is_ok_and(|cost| cost >= least / 2));
 }
 
 /// Goal: a range in a transaction is read when somebody asks, and sees what the steps before it left and no later one.

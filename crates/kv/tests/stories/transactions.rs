@@ -180,6 +180,21 @@ fn too_many_operations_are_refused_inner_ones_counted() {
     assert_eq!(check_txn(&nested(128), 128), Err(CheckError::TooManyOperations));
 }
 
+/// Goal: a tree of short lists is no way around the bound of each list. Method: eight in each, six deep, which etcd admits.
+#[test]
+fn a_tree_of_short_lists_is_refused_for_all_its_operations() {
+    let tree = |depth: usize| {
+        (1..depth).fold(txn(vec![look("a"); 8]), |txn, _| branches(vec![], vec![Request::Txn(txn); 8], vec![]))
+    };
+    assert_eq!(check_txn(&tree(4), 128), Ok(()), "of 4,680 operations");
+    assert_eq!(check_txn(&tree(5), 128), Err(CheckError::TooManyOperations), "of 37,448");
+    let compares = vec![compare("a", Comparison::Equal, CompareTarget::Version(0)); 100];
+    let comparing = branches(compares, vec![], vec![]);
+    assert_eq!(check_txn(&txn(vec![Request::Txn(comparing); 28]), 128), Ok(()));
+    let deep = branches(vec![], vec![Request::Txn(tree(3)); 7], vec![Request::Txn(tree(3)); 8]);
+    assert_eq!(check_txn(&deep, 128), Err(CheckError::TooManyOperations), "both branches count");
+}
+
 #[test]
 fn whatever_passes_the_check_the_log_can_carry() {
     let nest = |depth: usize| {

@@ -92,7 +92,9 @@ pub(crate) fn of_accounts(refusal: AccountsError) -> Status {
         AccountsError::RoleNotGranted => EtcdError::RoleNotGranted,
         AccountsError::PermissionNotGranted => EtcdError::PermissionNotGranted,
         AccountsError::InvalidManagement => EtcdError::InvalidAuthMgmt,
-        AccountsError::TooMany => return Status::resource_exhausted(format!("etcdserver: {refusal}")),
+        AccountsError::TooMany | AccountsError::TooManySteps => {
+            return Status::resource_exhausted(format!("etcdserver: {refusal}"));
+        }
     };
     error.into()
 }

@@ -6,6 +6,7 @@
 //!
 //! Read next: [`crate::watch::hub`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -40,14 +41,17 @@ impl Change {
     }
 }
 
+/// What each follower of a stream is told, in the order of the store: all that one revision changed stands in one of them.
+pub(crate) type Deliveries = BTreeMap<Registration, Vec<Change>>;
+
 /// News from the hub to a stream.
 pub(crate) enum News {
     /// Keys of its followers have changed.
     Changes {
         /// The store's revision when the hub looked.
         revision: i64,
-        /// Per follower, in the order of the store.
-        deliveries: Vec<(Registration, Vec<Change>)>,
+        /// What each follower is told.
+        deliveries: Deliveries,
         /// Weight of this parcel in the queue, in bytes.
         bytes: usize,
         /// Share of the budget that it holds.
@@ -74,9 +78,16 @@ pub(crate) struct Overflow {
 #[derive(Default)]
 pub(crate) struct Parked {
     /// Followers that lag, each with the revision to read on from.
-    pub(crate) lagging: Vec<(Registration, i64)>,
+    pub(crate) lagging: BTreeMap<Registration, i64>,
     /// Progress was asked for, and could not be told.
     pub(crate) wants_progress: bool,
+}
+
+impl Parked {
+    /// Leaves a follower to itself from this revision on; from an earlier one, where that is parked already.
+    pub(crate) fn lag(&mut self, registration: Registration, from: i64) {
+        self.lagging.entry(registration).and_modify(|earlier| *earlier = from.min(*earlier)).or_insert(from);
+    }
 }
 
 impl Overflow {
@@ -222,12 +233,8 @@ impl Hub {
 }
 
 /// Queues a parcel, or gives it back when the queue is full or gone.
-pub(crate) fn send(
-    outlet: &Outlet,
-    revision: i64,
-    deliveries: Vec<(Registration, Vec<Change>)>,
-) -> Result<(), Vec<(Registration, Vec<Change>)>> {
-    let bytes = deliveries.iter().flat_map(|(_, changes)| changes).map(Change::bytes).sum();
+pub(crate) fn send(outlet: &Outlet, revision: i64, deliveries: Deliveries) -> Result<(), Deliveries> {
+    let bytes = deliveries.values().flatten().map(Change::bytes).sum();
     let queued = &outlet.overflow.queued_bytes;
     let before = queued.fetch_add(bytes, Ordering::Relaxed);
     let fits = before == 0 || before + bytes <= QUEUED_BYTES_MAX;

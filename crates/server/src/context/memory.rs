@@ -16,7 +16,7 @@ use hustings_api::EtcdError;
 use tonic::{Response, Status};
 
 /// An answer up to this size holds nothing of the budget: there are as many as there are streams.
-const SMALL_BYTES: usize = 16 << 10;
+pub(crate) const SMALL_BYTES: usize = 16 << 10;
 
 /// The budget of memory for clients.
 #[derive(Debug)]
@@ -95,7 +95,12 @@ pub(crate) struct Weight {
 impl Weight {
     /// Holds the memory of an answer of this many bytes until it is sent.
     pub(crate) fn of(memory: &Arc<Memory>, bytes: usize) -> Result<Weight, Status> {
-        Ok(Weight { bytes, held: Arc::new(memory.hold(bytes)?) })
+        Ok(Weight::holding(bytes, memory.hold(bytes)?))
+    }
+
+    /// Keeps what is held for an answer of this many bytes until it is sent.
+    pub(crate) fn holding(bytes: usize, held: Held) -> Weight {
+        Weight { bytes, held: Arc::new(held) }
     }
 
     /// The same, if that is worth counting.

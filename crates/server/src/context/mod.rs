@@ -96,6 +96,9 @@ const SNAPSHOTS_MAX: usize = 4;
 /// Pages of the dashboard that are open at a time; each asks all members once a second.
 const VIEWERS_MAX: usize = 64;
 
+/// Bytes of pages and metrics that were asked for and that nobody takes.
+const PAGES_BYTES_MAX: u64 = 32 << 20;
+
 /// The state that all services share.
 pub(crate) struct Context<B> {
     /// Reached through the methods below only, each of which wants to know who asks.
@@ -125,6 +128,8 @@ pub(crate) struct Context<B> {
     pub(crate) snapshots: Arc<Semaphore>,
     /// The budget for what clients may make this member hold.
     pub(crate) memory: Arc<Memory>,
+    /// What pages, metrics and health may hold that nobody takes: apart from clients, for operators ask when nothing is left for those.
+    pub(crate) pages: Arc<Memory>,
     /// Pages of the dashboard that may be open.
     pub(crate) viewers: Arc<Semaphore>,
     /// The latest changes of role, term or leader at this member.
@@ -176,6 +181,7 @@ impl<B: Backend> Context<B> {
             disk_reads: Arc::new(Semaphore::new(DISK_READS_MAX)),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             memory,
+            pages: Memory::new(PAGES_BYTES_MAX),
             viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
             story,
             begun: Instant::now(),

@@ -18,13 +18,15 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http_body_util::{BodyExt, StreamBody};
+use hyper::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::context::memory::{Held, Memory, Weight};
+use crate::context::memory::{Held, Memory, SMALL_BYTES, Weight};
 use crate::context::off_the_loop;
 
 /// The body of every answer.
@@ -159,9 +161,14 @@ where
     }
 }
 
-/// Sends an answer: one that is large is encoded off the client threads, in parts, and is held until the last part has gone.
-pub(crate) fn send(mut response: hyper::Response<Body>) -> hyper::Response<Body> {
-    let Some(Weight { bytes, held }) = response.extensions_mut().remove::<Weight>() else { return response };
+/// Sends an answer: one that is large is encoded off the client threads, in parts, and is held until the last part has gone. Of one that
+/// nobody has weighed each large part is held until it has gone ([`Weighing`]).
+pub(crate) fn send(mut response: hyper::Response<Body>, memory: &Arc<Memory>) -> hyper::Response<Body> {
+    let Some(Weight { bytes, held }) = response.extensions_mut().remove::<Weight>() else {
+        let is_grpc =
+            response.headers().get(CONTENT_TYPE).is_some_and(|told| told.as_bytes().starts_with(b"application/grpc"));
+        return response.map(|body| Body::new(Weighing { body, memory: memory.clone(), is_grpc, has_ended: false }));
+    };
     if bytes < LARGE_BYTES {
         return response.map(|body| {
             Body::new(body.map_frame(move |frame| {
@@ -179,6 +186,69 @@ pub(crate) fn send(mut response: hyper::Response<Body>) -> hyper::Response<Body>
         });
         Body::new(StreamBody::new(ReceiverStream::new(sent)))
     })
+}
+
+/// A body whose large parts draw on the budget, each until the connection has sent it: a client that reads nothing would have them all
+/// kept for nothing.
+struct Weighing {
+    body: Body,
+    memory: Arc<Memory>,
+    is_grpc: bool,
+    has_ended: bool,
+}
+
+/// Bytes, and what they hold of the budget as long as anybody has them.
+struct HeldBytes {
+    bytes: Bytes,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Weighing {
+    /// The part with what it holds; the end of the answer where there is no room for it.
+    fn weigh(&mut self, bytes: Bytes) -> Result<Frame<Bytes>, Status> {
+        match self.memory.hold(bytes.len()) {
+            Ok(held) => Ok(Frame::data(Bytes::from_owner(HeldBytes { bytes, _held: held }))),
+            Err(status) => {
+                self.has_ended = true;
+                let mut trailers = HeaderMap::new();
+                match self.is_grpc && status.add_header(&mut trailers).is_ok() {
+                    true => Ok(Frame::trailers(trailers)),
+                    false => Err(status),
+                }
+            }
+        }
+    }
+}
+
+impl HttpBody for Weighing {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let is_large = |frame: &Frame<Bytes>| frame.data_ref().is_some_and(|data| data.len() > SMALL_BYTES);
+        Poll::Ready(match frame {
+            Some(Ok(frame)) if is_large(&frame) => frame.into_data().ok().map(|data| self.weigh(data)),
+            frame => frame,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// The parts of a body on their way to the connection.
@@ -266,6 +336,32 @@ mod tests {
         let refused = whole.frame().await.expect("a frame").expect_err("above the budget");
         assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
         drop(whole);
+        assert_eq!(memory.used(), 0);
+    }
+
+    /// Goal: what nobody weighed draws on the budget while the client has not taken it, and above it the call ends with the reason.
+    /// Method: three answers of 20,000 bytes; the budget has room for two.
+    #[tokio::test]
+    async fn large_answers_that_nobody_takes_are_counted_and_refused_above_the_budget() {
+        let memory = Memory::new(50_000);
+        let answer = |kind: &'static str| {
+            let whole = http_body_util::Full::new(Bytes::from(vec![7; 20_000])).map_err(|never| match never {});
+            let mut response = hyper::Response::new(Body::new(whole));
+            response.headers_mut().insert(CONTENT_TYPE, kind.parse().expect("this is a header"));
+            send(response, &memory).into_body()
+        };
+        let mut taken = Vec::new();
+        for _ in 0..2 {
+            taken.push(answer("application/grpc").frame().await.expect("a frame").expect("there is room"));
+        }
+        assert_eq!(memory.used(), 40_000, "also when the body has ended");
+        let mut refused = answer("application/grpc");
+        let trailers =
+            refused.frame().await.expect("a frame").expect("an end").into_trailers().expect("these are trailers");
+        assert_eq!(trailers["grpc-status"], "8");
+        assert!(refused.frame().await.is_none());
+        assert!(answer("application/json").frame().await.expect("a frame").is_err());
+        drop(taken);
         assert_eq!(memory.used(), 0);
     }
 

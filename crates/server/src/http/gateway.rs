@@ -311,14 +311,14 @@ where
     T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     T::Error: std::error::Error + Send + Sync + 'static,
 {
-    stream::unfold(Some((body, BytesMut::new())), move |state| async move {
-        let (mut body, mut buffer) = state?;
+    stream::unfold(Some((body, BytesMut::new(), Scan::default())), move |state| async move {
+        let (mut body, mut buffer, mut scan) = state?;
         loop {
-            match whole_value(&buffer) {
+            match scan.whole(&buffer) {
                 Ok(Some(length)) => {
                     let value = buffer.split_to(length);
                     return Some(match json::decode(&value) {
-                        Ok(message) => (Ok(message), Some((body, buffer))),
+                        Ok(message) => (Ok(message), Some((body, buffer, Scan::default()))),
                         Err(status) => (Err(status), None),
                     });
                 }
@@ -328,10 +328,9 @@ where
             if buffer.len() > limit {
                 return Some((Err(EtcdError::RequestTooLarge.into()), None));
             }
-            let is_begun = !buffer.iter().all(u8::is_ascii_whitespace);
             let frame = match body.frame().now_or_never() {
                 Some(frame) => frame,
-                None if !is_begun => body.frame().await,
+                None if !scan.is_begun() => body.frame().await,
                 None => match tokio::time::timeout(patience, body.frame()).await {
                     Ok(frame) => frame,
                     Err(_) => return Some((Err(Status::deadline_exceeded("the message did not come in time")), None)),
@@ -340,21 +339,65 @@ where
             match frame {
                 Some(Ok(frame)) => buffer.extend(frame.into_data().ok()),
                 Some(Err(error)) => return Some((Err(of_body(&*error)), None)),
-                None if buffer.iter().all(u8::is_ascii_whitespace) => return None,
+                None if !scan.is_begun() => return None,
                 None => return Some((Err(Status::invalid_argument("unexpected EOF")), None)),
             }
         }
     })
 }
 
-/// The length of the first JSON value, if it is whole.
-fn whole_value(buffer: &[u8]) -> Result<Option<usize>, Status> {
+/// The search for the end of a JSON object that comes in pieces: each byte is looked at once, however many pieces there are.
+#[derive(Default)]
+struct Scan {
+    /// Bytes that were looked at.
+    seen: usize,
+    /// Objects and lists that are open.
+    depth: usize,
+    is_string: bool,
+    is_escaped: bool,
+    /// Bytes that were parsed, which tells of an error before the end.
+    parsed: usize,
+}
+
+impl Scan {
+    fn is_begun(&self) -> bool {
+        self.depth > 0
+    }
+
+    /// The length of the first object, if it is whole.
+    fn whole(&mut self, buffer: &[u8]) -> Result<Option<usize>, Status> {
+        while let Some(byte) = buffer.get(self.seen) {
+            self.seen += 1;
+            match byte {
+                _ if self.is_escaped => self.is_escaped = false,
+                b'\\' if self.is_string => self.is_escaped = true,
+                b'"' => self.is_string = !self.is_string,
+                _ if self.is_string => {}
+                b'{' => self.depth += 1,
+                b'[' if self.depth > 0 => self.depth += 1,
+                b'}' | b']' if self.depth > 1 => self.depth -= 1,
+                b'}' | b']' if self.depth == 1 => return Ok(Some(self.seen)),
+                _ => {}
+            }
+            if self.depth == 0 && !byte.is_ascii_whitespace() {
+                return Err(Status::invalid_argument("a message is a JSON object: it begins with {"));
+            }
+        }
+        // As often as there is twice as much: what can never be an object is refused before its end.
+        if self.seen > 2 * self.parsed {
+            self.parsed = self.seen;
+            check_begun(buffer)?;
+        }
+        Ok(None)
+    }
+}
+
+/// Refuses bytes with which no JSON value begins.
+fn check_begun(buffer: &[u8]) -> Result<(), Status> {
     let mut values = serde_json::Deserializer::from_slice(buffer).into_iter::<IgnoredAny>();
     match values.next() {
-        None => Ok(None),
-        Some(Ok(_)) => Ok(Some(values.byte_offset())),
-        Some(Err(error)) if error.is_eof() => Ok(None),
-        Some(Err(error)) => Err(Status::invalid_argument(error.to_string())),
+        Some(Err(error)) if !error.is_eof() => Err(Status::invalid_argument(error.to_string())),
+        _ => Ok(()),
     }
 }
 
@@ -437,14 +480,41 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(1);
 
+    /// The messages in a body that comes in these pieces.
+    fn messages_in(pieces: impl IntoIterator<Item = Bytes>, limit: usize) -> Vec<Result<pb::WatchRequest, Status>> {
+        let frames: Vec<_> =
+            pieces.into_iter().map(|piece| Ok::<_, std::convert::Infallible>(Frame::data(piece))).collect();
+        let body = Limited::new(StreamBody::new(stream::iter(frames)), limit);
+        let found = Box::pin(messages::<pb::WatchRequest, _>(body, limit, PATIENCE)).collect::<Vec<_>>().now_or_never();
+        found.expect("all of the body is there")
+    }
+
+    /// Goal: a message that comes a byte at a time costs a look at each byte, and not a look at all of it for each. Method: a megabyte of
+    /// quotation marks and braces within a string, which took minutes.
+    #[test]
+    fn a_message_in_very_many_pieces_is_read_once() {
+        let key = r#"\"}]{["#.repeat(170_000);
+        let text = Bytes::from(format!(r#"{{"create_request":{{"key":"{key}"}}}}"#));
+        let found = messages_in((0..text.len()).map(|at| text.slice(at..=at)), 2 << 20);
+        assert!(matches!(&found[..], [Err(status)] if status.code() == Code::InvalidArgument), "this is no base64");
+    }
+
+    /// Goal: what can never be a message is refused as soon as that shows, and not when the client's time is up.
+    #[test]
+    fn what_is_no_object_is_refused_at_once() {
+        for text in ["[7", "7", "\"text", " {]", r#"{"create_request":7x"#] {
+            let pieces = stream::iter([Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(text)))]);
+            let body = Limited::new(StreamBody::new(pieces.chain(stream::pending())), 1_000);
+            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 1_000, PATIENCE)).next().now_or_never();
+            assert!(matches!(found, Some(Some(Err(_)))), "{text}");
+        }
+    }
+
     proptest! {
         /// Goal: bytes of any kind, cut anywhere, are a message, a wait for more, or a refusal; never a panic.
         #[test]
         fn any_body_is_read_or_refused(chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..6)) {
-            let frames = chunks.into_iter().map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(chunk))));
-            let body = Limited::new(StreamBody::new(stream::iter(frames)), 100);
-            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 100, PATIENCE)).collect::<Vec<_>>().now_or_never();
-            prop_assert!(found.is_some());
+            messages_in(chunks.into_iter().map(Bytes::from), 100);
         }
 
         /// Goal: messages are found however the network cuts them.
@@ -453,9 +523,7 @@ mod tests {
             let text = br#"{"create_request":{"key":"YQ=="}} {"cancel_request":{"watch_id":"7"}} "#;
             let cut = cut.min(text.len());
             let chunks = [Bytes::from_static(text).slice(..cut), Bytes::from_static(text).slice(cut..)];
-            let frames = chunks.into_iter().map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(chunk)));
-            let body = Limited::new(StreamBody::new(stream::iter(frames)), 1_000);
-            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 1_000, PATIENCE)).collect::<Vec<_>>().now_or_never().unwrap();
+            let found = messages_in(chunks, 1_000);
             prop_assert_eq!(found.len(), 2);
             prop_assert!(found.iter().all(Result::is_ok));
         }

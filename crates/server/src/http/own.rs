@@ -30,7 +30,7 @@ use hustings_kv::{
 };
 use hustings_lease::Token;
 use hustings_lease::history::History;
-use hustings_recorder::ring::read_all;
+use hustings_recorder::ring::{length_of_all, read_all};
 use hyper::body::Body as HttpBody;
 use hyper::header::AUTHORIZATION;
 use hyper::http::request::Parts;
@@ -43,6 +43,7 @@ use tonic::metadata::MetadataMap;
 use crate::context::backend::Backend;
 use crate::context::caller::Caller;
 use crate::context::error;
+use crate::context::memory::{Held, Weight};
 use crate::context::{Learner, Services};
 use crate::http;
 use crate::http::body::Body;
@@ -292,12 +293,24 @@ pub(crate) async fn answer_recording<B: Backend>(services: &Services<B>, caller:
         let directory = directory.filter(|directory| directory.is_dir());
         let directory = directory
             .ok_or_else(|| Status::not_found("this member records nothing: it was started with --ring off"))?;
-        let read = tokio::task::spawn_blocking(move || read_all(&directory)).await;
-        let read = read.map_err(|error| Status::internal(error.to_string()))?;
-        read.map_err(|error| Status::internal(format!("the recording cannot be read: {error}")))
+        let memory = services.memory.clone();
+        let read = services.build(move || {
+            let unreadable = |error| Status::internal(format!("the recording cannot be read: {error}"));
+            // Before it is read, and until it is sent: it has as many bytes as `--ring-size` allows.
+            let mut held = Held::nothing(&memory);
+            held.resize(length_of_all(&directory).map_err(unreadable)?)?;
+            let bytes = read_all(&directory).map_err(unreadable)?;
+            held.resize(bytes.len())?;
+            Ok::<_, Status>((Weight::holding(bytes.len(), held), bytes))
+        });
+        read.await?
     };
     match read.await {
-        Ok(bytes) => http::respond(StatusCode::OK, "application/octet-stream", bytes.into()),
+        Ok((weight, bytes)) => {
+            let mut response = http::respond(StatusCode::OK, "application/octet-stream", bytes.into());
+            response.extensions_mut().insert(weight);
+            response
+        }
         Err(status) => refuse(&status),
     }
 }

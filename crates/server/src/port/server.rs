@@ -428,7 +428,7 @@ async fn serve<B: Backend>(
                 Ok(_held) => {
                     let shape = if gateway::reads_on(path) { Shape::Lines } else { Shape::Whole };
                     let request = request.map(|body| Metered::new(body, shape, &memory, patience));
-                    body::send(gateway::answer(&services, request).await)
+                    body::send(gateway::answer(&services, request).await, &memory)
                 }
                 Err(status) => gateway::refuse(&status),
             },
@@ -437,7 +437,8 @@ async fn serve<B: Backend>(
                 own::answer_leases(&services, request).await
             }
             None if dashboard::order::is_order(path) => dashboard::order::answer(&services, request).await,
-            None => http::answer(&services, request).await,
+            // Operators ask for these when no room is left for clients.
+            None => body::send(http::answer(&services, request).await, &services.pages),
         }));
     }
     let _held = match memory.hold(cost) {
@@ -451,7 +452,7 @@ async fn serve<B: Backend>(
     let request = request.map(|body| Metered::new(call.counts(body), shape, &memory, patience));
     let response = as_etcd(dispatch(services, request).await?, is_concurrency);
     let streamed = call.on_answer(response.headers());
-    let response = body::send(response);
+    let response = body::send(response, &memory);
     Ok(response.map(|body| Body::new(Tally::sent(body, context.metrics.clone(), streamed))))
 }
 

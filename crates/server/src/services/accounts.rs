@@ -38,6 +38,13 @@ const KEY_BYTES: usize = 32;
 /// in the audit, and in the memory of all members.
 const NAME_BYTES_MAX: usize = 1_024;
 
+/// The longest key and end of a permission together, in bytes. All permissions of a role are one record of a snapshot, and a change of one
+/// looks at all of them.
+const PERMISSION_BYTES_MAX: usize = 16 << 10;
+
+/// The memory that users and roles may take, in bytes: no quota counts them. So many requests as are under way may still come on top.
+const ACCOUNTS_BYTES_MAX: usize = 32 << 20;
+
 /// Most characters of a user's name that are told in the log: anybody may say any.
 const USER_TOLD_MAX: usize = 64;
 
@@ -295,6 +302,7 @@ impl<B: Backend> Auth for Services<B> {
                 );
                 return Err(Status::invalid_argument(text));
             }
+            check_permission_length(key.len() + range_end.len())?;
             let permission = Some(Permission { kind: perm_type, key, range_end });
             Ok::<_, Status>(AccountsChange::RoleGrant(RolePermission { role: message.name, permission }))
         })
@@ -322,6 +330,22 @@ fn check_length(what: &str, name: &str) -> Result<(), Status> {
     }
 }
 
+/// Refuses a permission whose keys are too long; those that a snapshot of etcd brings along are kept.
+fn check_permission_length(bytes: usize) -> Result<(), Status> {
+    match bytes {
+        0..=PERMISSION_BYTES_MAX => Ok(()),
+        _ => Err(Status::invalid_argument(format!(
+            "etcdserver: the key and the end of a permission are too long: {bytes} bytes, {PERMISSION_BYTES_MAX} at most"
+        ))),
+    }
+}
+
+/// Whether a change makes users and roles grow.
+fn grows(change: &AccountsChange) -> bool {
+    use AccountsChange::{RoleAdd, RoleGrant, UserAdd, UserGrantRole};
+    matches!(change, UserAdd(_) | UserGrantRole(_) | RoleAdd(_) | RoleGrant(_))
+}
+
 /// Whether a range, in etcd's notation, ends before it begins, or begins with the empty key, which is no key. etcd keeps a permission for
 /// it, and it permits nothing.
 fn is_empty_range(key: &[u8], range_end: &[u8]) -> bool {
@@ -332,6 +356,11 @@ impl<B: Backend> Context<B> {
     /// Changes users or roles; answers the store's revision.
     async fn change_accounts(&self, caller: &Caller, change: AccountsChange) -> Result<i64, Status> {
         self.await_version(USERS_FROM).await?;
+        if grows(&change) && self.read_local(caller, Need::Root).await?.users().bytes() > ACCOUNTS_BYTES_MAX {
+            return Err(Status::resource_exhausted(format!(
+                "etcdserver: users and roles take more than {ACCOUNTS_BYTES_MAX} bytes: remove some first"
+            )));
+        }
         match self.propose(caller, Command::Accounts(Accounts { change: Some(change) })).await? {
             Applied::Accounts { revision, .. } => {
                 // So that this member judges by it at once.

@@ -145,6 +145,9 @@ const FEW_KEYS: usize = 8;
 /// Bytes of a key in an answer beside its own: in two lists, and encoded.
 const KEY_BYTES: usize = 300;
 
+/// Bytes of an operation's result beside its keys.
+const RESULT_BYTES: usize = 64;
+
 fn key_bytes(kv: &kv::KeyValue) -> usize {
     kv.key.len() + kv.value.len() + KEY_BYTES
 }
@@ -165,7 +168,7 @@ fn txn_bytes(response: &kv::TxnResponse) -> usize {
         kv::OperationResponse::Txn(inner) => txn_bytes(inner),
         kv::OperationResponse::Deferred(_) => 0,
     };
-    response.results.iter().map(result_bytes).sum()
+    response.results.iter().map(result_bytes).sum::<usize>() + response.results.len() * RESULT_BYTES
 }
 
 /// Whether a transaction compares and reads few keys, none of them on file.

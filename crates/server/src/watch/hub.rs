@@ -25,7 +25,7 @@ use crate::context::Context;
 use crate::context::backend::Backend;
 use crate::context::caller::Caller;
 use crate::context::following::{
-    Change, Command, Followed, Follower, Inbox, News, Outlet, Overflow, Registration, Start, send,
+    Change, Command, Deliveries, Followed, Follower, Inbox, News, Outlet, Overflow, Registration, Start, send,
 };
 use crate::watch::index::Index;
 
@@ -50,7 +50,7 @@ struct Synced {
 /// Changes that were read for a stream and not yet sent.
 struct Outbox {
     outlet: Outlet,
-    deliveries: Vec<(Registration, Vec<Change>)>,
+    deliveries: Deliveries,
 }
 
 /// The hub's own state.
@@ -181,8 +181,8 @@ impl HubState {
             };
             let outbox = outboxes
                 .entry(follower.outlet.stream)
-                .or_insert_with(|| Outbox { outlet: follower.outlet.clone(), deliveries: Vec::new() });
-            push(&mut outbox.deliveries, registration, Change { event: event.clone(), previous });
+                .or_insert_with(|| Outbox { outlet: follower.outlet.clone(), deliveries: Deliveries::new() });
+            outbox.deliveries.entry(registration).or_default().push(Change { event: event.clone(), previous });
         });
         self.lag(lagging, event.kv.mod_revision);
     }
@@ -199,7 +199,7 @@ impl HubState {
         }
         for (stream, (overflow, mut lagging)) in streams {
             if let Some(outbox) = self.outboxes.get_mut(&stream) {
-                outbox.deliveries.retain(|(to, changes)| {
+                outbox.deliveries.retain(|to, changes| {
                     let Some(from) = lagging.get_mut(to) else { return true };
                     *from = changes.first().map_or(*from, |first| first.event.kv.mod_revision.min(*from));
                     false
@@ -209,7 +209,7 @@ impl HubState {
                 }
             }
             lagging.keys().for_each(|registration| self.forget(*registration));
-            overflow.park(|parked| parked.lagging.extend(lagging));
+            overflow.park(|parked| lagging.into_iter().for_each(|(registration, from)| parked.lag(registration, from)));
         }
     }
 
@@ -217,12 +217,15 @@ impl HubState {
     fn flush(&mut self) {
         while let Some((_, Outbox { outlet, deliveries })) = self.outboxes.pop_first() {
             if let Err(deliveries) = send(&outlet, self.revision, deliveries) {
-                let mut lagging = Vec::with_capacity(deliveries.len());
-                for (registration, changes) in deliveries {
-                    self.forget(registration);
-                    lagging.extend(changes.first().map(|first| (registration, first.event.kv.mod_revision)));
-                }
-                outlet.overflow.park(|parked| parked.lagging.append(&mut lagging));
+                deliveries.keys().for_each(|registration| self.forget(*registration));
+                outlet.overflow.park(|parked| {
+                    for (registration, changes) in deliveries {
+                        changes
+                            .first()
+                            .into_iter()
+                            .for_each(|first| parked.lag(registration, first.event.kv.mod_revision));
+                    }
+                });
             }
         }
     }
@@ -230,7 +233,7 @@ impl HubState {
     fn lag_all(&mut self) {
         for (registration, synced) in std::mem::take(&mut self.synced) {
             let from = synced.min_revision.max(self.revision + 1);
-            synced.follower.outlet.overflow.park(|parked| parked.lagging.push((registration, from)));
+            synced.follower.outlet.overflow.park(|parked| parked.lag(registration, from));
         }
         self.index = Index::default();
         self.progress_followers = 0;
@@ -266,7 +269,9 @@ impl HubState {
                 return false;
             }
             let changes = changes(missed.read().events, &follower, view);
-            if !changes.is_empty() && send(&follower.outlet, self.revision, vec![(registration, changes)]).is_err() {
+            if !changes.is_empty()
+                && send(&follower.outlet, self.revision, Deliveries::from([(registration, changes)])).is_err()
+            {
                 return false;
             }
         }
@@ -304,14 +309,6 @@ pub(crate) fn changes(events: Vec<Event>, follower: &Follower, view: &View) -> V
     events.into_iter().filter(|event| follower.filters.pass(event)).map(with_previous).collect()
 }
 
-fn push(deliveries: &mut Vec<(Registration, Vec<Change>)>, registration: Registration, change: Change) {
-    // Looking from the end finds the follower at once when few of a stream's followers are concerned, which is the rule.
-    match deliveries.iter_mut().rev().take(8).find(|(to, _)| *to == registration) {
-        Some((_, changes)) => changes.push(change),
-        None => deliveries.push((registration, vec![change])),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -320,7 +317,8 @@ mod tests {
     use crate::watch::event;
     use bytes::Bytes;
     use hustings_core::{Lsn, StateMachine as _};
-    use hustings_kv::{Command, KvStore, Put};
+    use hustings_kv::{Command, KvStore, Put, Txn};
+    use tokio::sync::mpsc;
 
     /// Goal: what is held for watchers does not grow with their number. Method: one watches a key, two the keys around it and what was
     /// there before, each on a stream of its own; the key is put twice.
@@ -334,16 +332,11 @@ mod tests {
         {
             let (outlet, inlet) = hub.outlet();
             inlets.push(inlet);
-            let bounds = (Bytes::from(key), Bytes::from(end));
-            let keys = KeyRange::new(bounds.0.clone(), bounds.1.clone());
-            let filters = Filters::default();
-            let follower = Follower { keys, bounds, filters, wants_previous, wants_progress: false, outlet };
+            let follower = Follower { wants_previous, ..follower((key, end), outlet) };
             assert!(telling.follow(registration, follower, Start::Next, &store.freeze()));
         }
         for index in 1..=2 {
-            let (key, value) = ("key".into(), vec![7; 1_000].into());
-            let put = Command::Put(Put { key, value, ..Put::default() });
-            store.apply(Lsn::new(1, index), &put.to_payload()).unwrap();
+            store.apply(Lsn::new(1, index), &Command::Put(put("key")).to_payload()).unwrap();
             telling.catch_up(&store.freeze());
         }
         let told: Vec<Change> = inlets.iter_mut().map(second_change).collect();
@@ -357,10 +350,63 @@ mod tests {
         assert!(values.collect::<Vec<_>>().windows(2).all(|two| two[0] == two[1]), "also in the answers");
     }
 
+    fn follower((key, end): (&'static str, &'static str), outlet: Outlet) -> Follower {
+        let bounds = (Bytes::from(key), Bytes::from(end));
+        let keys = KeyRange::new(bounds.0.clone(), bounds.1.clone());
+        let filters = Filters::default();
+        Follower { keys, bounds, filters, wants_previous: false, wants_progress: false, outlet }
+    }
+
+    fn put(key: &'static str) -> Put {
+        Put { key: key.into(), value: vec![7; 1_000].into(), ..Put::default() }
+    }
+
+    /// A store, the hub, and one stream with so many followers of all keys that begin with k, numbered from 1.
+    fn stream_with(followers: u64) -> (KvStore, HubState, mpsc::Receiver<News>, Outlet) {
+        let (hub, _inbox) = Hub::new(Memory::new(u64::MAX));
+        let (store, mut telling) = (KvStore::new(), HubState::default());
+        let (outlet, inlet) = hub.outlet();
+        for registration in 1..=followers {
+            let follower = follower(("k", "l"), outlet.clone());
+            assert!(telling.follow(registration, follower, Start::Next, &store.freeze()));
+        }
+        (store, telling, inlet, outlet)
+    }
+
+    /// Goal: what one transaction changed comes together to each watcher, as etcd promises. Method: many watch on one stream.
+    #[test]
+    fn what_one_revision_changed_comes_in_one_answer_to_each_of_many() {
+        let (mut store, mut telling, mut inlet, _outlet) = stream_with(20);
+        let success = ["k1", "k2", "k3"].map(|key| hustings_kv::Request::Put(put(key)).into()).into();
+        store.apply(Lsn::new(1, 1), &Command::Txn(Txn { success, ..Txn::default() }).to_payload()).unwrap();
+        telling.catch_up(&store.freeze());
+        let News::Changes { deliveries, .. } = inlet.try_recv().unwrap() else { panic!("these are no changes") };
+        let told: Vec<(Registration, usize)> = deliveries.iter().map(|(to, changes)| (*to, changes.len())).collect();
+        assert_eq!(told, (1..=20).map(|registration| (registration, 3)).collect::<Vec<_>>());
+    }
+
+    /// Goal: who is left to himself reads on from the first event that he was not told. Method: twenty watch on a stream that takes
+    /// nothing more; two puts are found in one look.
+    #[test]
+    fn each_of_many_on_a_full_stream_reads_on_from_the_first_event_that_it_missed() {
+        let (mut store, mut telling, _inlet, outlet) = stream_with(20);
+        while outlet.news.try_send(News::Progress { registration: None, revision: 1 }).is_ok() {}
+        for index in 1..=2 {
+            store.apply(Lsn::new(1, index), &Command::Put(put("k")).to_payload()).unwrap();
+        }
+        telling.catch_up(&store.freeze());
+        let parked = outlet.overflow.take().expect("the stream is full").lagging;
+        assert_eq!(
+            parked,
+            (1..=20).map(|registration| (registration, 2)).collect(),
+            "each once, from the first of both"
+        );
+    }
+
     /// The second of two changes that a stream with one follower was told.
-    fn second_change(inlet: &mut tokio::sync::mpsc::Receiver<News>) -> Change {
+    fn second_change(inlet: &mut mpsc::Receiver<News>) -> Change {
         let changes = std::iter::from_fn(|| inlet.try_recv().ok()).flat_map(|news| match news {
-            News::Changes { deliveries, .. } => deliveries.into_iter().flat_map(|(_, changes)| changes).collect(),
+            News::Changes { deliveries, .. } => deliveries.into_values().flatten().collect(),
             News::Progress { .. } => Vec::new(),
         });
         let told: Vec<Change> = changes.collect();

@@ -16,7 +16,7 @@
 //!
 //! Read next: [`crate::watch::hub`].
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -110,6 +110,8 @@ struct Watcher {
     registration: Option<Registration>,
     follower: Follower,
     fragment: bool,
+    /// Whether it waits for its turn to read on.
+    is_behind: bool,
     /// Revision from which to read on while behind.
     next: i64,
 }
@@ -127,6 +129,7 @@ pub(crate) struct Watching<B: Backend> {
     registered: HashMap<Registration, i64>,
     next_id: i64,
     ready: VecDeque<pb::WatchResponse>,
+    /// Watchers that wait for their turn to read on, and some that were cancelled meanwhile.
     behind: VecDeque<i64>,
     wants_progress: bool,
     /// Watchers that the server itself asks for.
@@ -296,7 +299,7 @@ impl<B: Backend> Watching<B> {
         };
         let start = if create.start_revision == 0 { Start::Next } else { Start::At(create.start_revision) };
         let (fragment, next) = (create.fragment, create.start_revision);
-        let watcher = Watcher { _held: held, registration: None, follower, fragment, next };
+        let watcher = Watcher { _held: held, registration: None, follower, fragment, is_behind: false, next };
         self.watchers.insert(id, watcher);
         let revision = self.follow(id, start).await?;
         self.ready.push_back(pb::WatchResponse {
@@ -324,7 +327,7 @@ impl<B: Backend> Watching<B> {
             self.registered.remove(&registration);
             self.context.hub.forget(vec![registration]);
         }
-        self.behind.retain(|behind| *behind != id);
+        self.forget_cancelled();
         let revision = self.revision().await?;
         self.ready.push_back(pb::WatchResponse {
             header: self.context.header(revision),
@@ -347,9 +350,18 @@ impl<B: Backend> Watching<B> {
             watcher.registration = Some(registration);
         } else {
             self.registered.remove(&registration);
-            self.behind.push_back(id);
+            self.fall_behind(id);
         }
         Ok(followed.revision)
+    }
+
+    /// Has a watcher read on when its turn comes.
+    fn fall_behind(&mut self, id: i64) {
+        if let Some(watcher) = self.watchers.get_mut(&id)
+            && !std::mem::replace(&mut watcher.is_behind, true)
+        {
+            self.behind.push_back(id);
+        }
     }
 
     async fn revision(&self) -> Result<i64, Status> {
@@ -360,7 +372,7 @@ impl<B: Backend> Watching<B> {
     fn on_users(&mut self) {
         let users = self.users.borrow_and_update().clone();
         let ids: Vec<i64> = self.watchers.keys().copied().collect();
-        let denied: Vec<i64> = ids.into_iter().filter(|id| self.cancel_if_denied(*id, &users)).collect();
+        let denied: BTreeSet<i64> = ids.into_iter().filter(|id| self.cancel_if_denied(*id, &users)).collect();
         // Answers that were ready for it are not told any more.
         self.ready.retain(|ready| ready.canceled || !denied.contains(&ready.watch_id));
     }
@@ -375,7 +387,7 @@ impl<B: Backend> Watching<B> {
             self.registered.remove(&registration);
             self.context.hub.forget(vec![registration]);
         }
-        self.behind.retain(|behind| *behind != id);
+        self.forget_cancelled();
         self.ready.push_back(pb::WatchResponse {
             header: self.context.header(0),
             watch_id: id,
@@ -429,22 +441,36 @@ impl<B: Backend> Watching<B> {
         let Some(parked) = self.outlet.overflow.take() else { return false };
         self.wants_progress |= parked.wants_progress;
         for (registration, from) in parked.lagging {
-            let Some(id) = self.registered.get(&registration) else { continue };
-            if let Some(watcher) = self.watchers.get_mut(id) {
+            let Some(id) = self.registered.get(&registration).copied() else { continue };
+            if let Some(watcher) = self.watchers.get_mut(&id) {
                 watcher.next = from;
-                self.behind.push_back(*id);
             }
+            self.fall_behind(id);
         }
         true
     }
 
+    /// Forgets watchers that were cancelled before their turn, once they are more than half: a look at all for each would cost a stream of
+    /// very many their square.
+    fn forget_cancelled(&mut self) {
+        if self.behind.len() > 2 * self.watchers.len() + 64 {
+            let mut waiting: BTreeSet<i64> = BTreeSet::new();
+            let watchers = &self.watchers;
+            self.behind.retain(|id| watchers.get(id).is_some_and(|watcher| watcher.is_behind) && waiting.insert(*id));
+        }
+    }
+
     /// Reads a part of what a watcher is behind.
     async fn read_on(&mut self, id: i64) -> Result<(), Status> {
+        if !self.watchers.get(&id).is_some_and(|watcher| watcher.is_behind) {
+            return Ok(());
+        }
         let view = self.context.read_local(&Caller::member(), Need::Nothing).await?;
         if self.cancel_if_denied(id, view.users()) {
             return Ok(());
         }
         let Some(watcher) = self.watchers.get_mut(&id) else { return Ok(()) };
+        watcher.is_behind = false;
         if let Some(registration) = watcher.registration.take() {
             self.registered.remove(&registration);
         }
@@ -473,7 +499,7 @@ impl<B: Backend> Watching<B> {
                 Ok(changes) => changes,
                 // Too many wait for the disk: it is tried again, for a watcher is not ended by a slow disk.
                 Err(status) if EtcdError::of(&status) == Some(EtcdError::TooManyRequests) => {
-                    self.behind.push_back(id);
+                    self.fall_behind(id);
                     return Ok(());
                 }
                 Err(status) => return Err(status),
@@ -486,7 +512,7 @@ impl<B: Backend> Watching<B> {
         if next > revision {
             self.follow(id, Start::At(next)).await?;
         } else {
-            self.behind.push_back(id);
+            self.fall_behind(id);
         }
         Ok(())
     }

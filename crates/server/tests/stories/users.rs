@@ -11,6 +11,8 @@ use hustings_api::etcdserverpb::watch_client::WatchClient;
 use hustings_api::v3electionpb as ep;
 use hustings_api::v3electionpb::election_client::ElectionClient;
 use hustings_api::{EtcdError, authpb};
+use hustings_core::ApplyVersion;
+use hustings_kv::{Accounts, AccountsChange, Command, Permission, RolePermission};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Request;
@@ -156,6 +158,37 @@ async fn names_of_users_and_roles_are_bounded() {
             }
         }
     }
+}
+
+/// Goal: nobody fills the memory of all members with permissions, nor makes a role of which a snapshot could not be read. Method: a key
+/// beyond the bound; then, behind the service, permissions of more than all of them may take; one is given back.
+#[tokio::test]
+async fn permissions_are_bounded_in_bytes() {
+    let served = Served::start().await;
+    served.double.adopt(ApplyVersion(3));
+    let mut auth = AuthClient::new(channel_from(&served, IpAddr::from([127, 0, 0, 1])).await);
+    auth.role_add(pb::AuthRoleAddRequest { name: "r".into() }).await.unwrap();
+    let grant = |key: Vec<u8>| {
+        let perm = authpb::Permission { perm_type: 0, key: key.into(), range_end: "z".into() };
+        pb::AuthRoleGrantPermissionRequest { name: "r".into(), perm: Some(perm) }
+    };
+    auth.role_grant_permission(grant(vec![b'k'; (16 << 10) - 1])).await.unwrap();
+    let refused = auth.role_grant_permission(grant(vec![b'k'; 16 << 10])).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    let key = |number: u8| bytes::Bytes::from([&[number][..], &[b'k'; 1_200_000]].concat());
+    for number in 1..=28 {
+        let permission = Some(Permission { kind: 2, key: key(number), range_end: Default::default() });
+        let change = Some(AccountsChange::RoleGrant(RolePermission { role: "r".into(), permission }));
+        served.double.apply_now(&Command::Accounts(Accounts { change }));
+    }
+    let refused = auth.role_grant_permission(grant(vec![b'l'])).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message().contains("remove some first")),
+        (tonic::Code::ResourceExhausted, true)
+    );
+    let revoke = pb::AuthRoleRevokePermissionRequest { role: "r".into(), key: key(1), range_end: Default::default() };
+    auth.role_revoke_permission(revoke).await.unwrap();
+    auth.role_grant_permission(grant(vec![b'l'])).await.unwrap();
 }
 
 /// Goal: a new password ends the tokens of the old one, and of nobody else.

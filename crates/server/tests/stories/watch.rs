@@ -12,6 +12,7 @@ use hustings_api::etcdserverpb::{
 };
 use hustings_api::mvccpb::event::EventType;
 use hustings_server::ServerOptions;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -206,6 +207,35 @@ async fn a_slow_reader_misses_nothing_and_delays_nobody() {
     while quick.next().await.events.last().is_none_or(|event| event.kv.as_ref().unwrap().mod_revision < 402) {}
     let revisions: Vec<i64> = slow.events(401).await.into_iter().map(|(_, revision, _)| revision).collect();
     assert_eq!(revisions, (2..403).collect::<Vec<i64>>());
+}
+
+/// Goal: many watchers on one stream that falls behind each hear every event, once. Method: twenty watch the same keys and nobody reads,
+/// while far more is written than the stream's queue holds, several changes between two looks; then all is read.
+#[tokio::test]
+async fn many_watchers_of_a_slow_reader_hear_everything_once() {
+    let served = Served::start().await;
+    let mut slow = Watching::open(&served).await;
+    let mut quick = Watching::open(&served).await;
+    quick.create(prefix("k")).await;
+    for _ in 0..20 {
+        slow.create(prefix("k")).await;
+    }
+    for n in 0..60 {
+        let put = hustings_kv::Put { value: vec![b'x'; 20_000].into(), ..large_put(n) };
+        served.double.apply_now(&hustings_kv::Command::Put(put));
+        if n % 3 == 2 {
+            quick.events(3).await;
+        }
+    }
+    let mut heard: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    while heard.len() < 20 || heard.values().any(|revisions| revisions.last() < Some(&61)) {
+        let answer = slow.next().await;
+        let revisions = answer.events.iter().map(|event| event.kv.as_ref().unwrap().mod_revision);
+        heard.entry(answer.watch_id).or_default().extend(revisions);
+    }
+    for (watcher, revisions) in heard {
+        assert_eq!(revisions, (2..62).collect::<Vec<i64>>(), "watcher {watcher}");
+    }
 }
 
 fn large_put(n: usize) -> hustings_kv::Put {
