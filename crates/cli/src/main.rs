@@ -53,6 +53,7 @@ use hustings_election::supervisor;
 use hustings_protocols as protocols;
 use hustings_prove::{self as prove, maelstrom, workload};
 use mimalloc::MiMalloc;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -106,11 +107,18 @@ fn main() -> ExitCode {
     supervisor::keep_name();
     // A panic in any thread ends the process: a half-alive node is worse than a dead one (ADR 34).
     hustings_console::set_farewell(logging::finish);
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        hustings_recorder::note_panic(&panic.to_string());
-        logging::finish();
+    std::panic::set_hook(Box::new(|panic| {
+        let (thread, backtrace) = (std::thread::current(), Backtrace::capture());
+        let mut words = format!("thread '{}' {panic}", thread.name().unwrap_or("<unnamed>"));
+        if backtrace.status() == BacktraceStatus::Captured {
+            words = format!("{words}\nstack backtrace:\n{backtrace}");
+        }
+        hustings_console::last_words(move || {
+            hustings_console::write_error(format_args!("\n{words}"));
+            logging::finish();
+        });
+        let why = panic.to_string();
+        hustings_console::last_words(move || hustings_recorder::note_panic(&why));
         std::process::abort();
     }));
     let matches =

@@ -494,18 +494,22 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     config.frame_bytes_max = config.frame_bytes_max.max(plan.request_bytes_max * 4);
     config.on_fatal = Arc::new(|why| {
         tracing::error!("fatal: {why}");
-        logging::finish();
-        logging::say(format_args!("fatal: {why}"));
+        let why = why.to_owned();
+        hustings_console::last_words(move || {
+            logging::finish();
+            logging::say(format_args!("fatal: {why}"));
+        });
         std::process::exit(1);
     });
     // As etcd ends: nothing failed, and a supervisor must not start it again.
     config.on_removed = Arc::new(|why| {
         tracing::warn!("ending: {why}");
-        logging::say(format_args!("{why}"));
-        // The client that asked this member for its own removal has to hear of it; etcd waits a second.
-        let end = || {
+        let why = why.to_owned();
+        let end = move || {
+            hustings_console::last_words(move || logging::say(format_args!("{why}")));
+            // The client that asked this member for its own removal has to hear of it; etcd waits a second.
             std::thread::sleep(LAST_ANSWERS);
-            logging::finish();
+            hustings_console::last_words(logging::finish);
             std::process::exit(0);
         };
         if std::thread::Builder::new().spawn(end).is_err() {

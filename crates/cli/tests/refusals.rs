@@ -6,6 +6,7 @@ use hustings_api::Client;
 use hustings_api::etcdserverpb::alarm_request::AlarmAction;
 use hustings_api::etcdserverpb::{AlarmRequest, AlarmType, DeleteRangeRequest, MemberListRequest, RangeRequest};
 use hustings_testbed::{Cluster, free_port, get, put, wait_for};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -388,4 +389,41 @@ async fn a_node_whose_log_cannot_be_written_serves() {
     let _ = child.wait();
     assert!(ended.is_none(), "it ended: {ended:?}");
     served.expect("it serves");
+}
+
+#[tokio::test]
+async fn a_member_that_is_removed_ends_although_nobody_reads_its_log() {
+    // Goal: a process whose end is decided ends, whoever does not listen (finding of a hostile reader: it waited for the pipe with all its
+    // connections open). Method: standard error of one of three is a full pipe; that one is removed.
+    let directory = tempfile::tempdir().expect("a directory");
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let port = || url(free_port().expect("a port"));
+    let members: Vec<(String, String)> = (0..3).map(|_| (port(), port())).collect();
+    let founders: Vec<String> =
+        members.iter().zip(1..).map(|((_, peer), number)| format!("n{number}={peer}")).collect();
+    let (_reader, writer) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&writer, true).expect("a pipe can be asked not to wait");
+    while (&writer).write(&[b'.'; 4_096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).expect("and to wait again");
+    let mut full = Some(writer);
+    let mut children: Vec<std::process::Child> = Vec::new();
+    for ((client, peer), number) in members.iter().zip(1..) {
+        let mut command = Command::new(HUSTINGS);
+        command.args(["serve", "--name", &format!("n{number}"), "--data-dir"]);
+        command.arg(directory.path().join(format!("n{number}")));
+        command.args(["--listen-client-urls", client, "--listen-peer-urls", peer]);
+        command.args(["--initial-cluster", &founders.join(",")]);
+        command.stderr(full.take_if(|_| number == 3).map_or_else(std::process::Stdio::null, std::process::Stdio::from));
+        children.push(command.spawn().expect("it starts"));
+    }
+    let first = members[0].0.clone();
+    let removed = wait_for("the third to be removed", async || {
+        let command = Command::new(HUSTINGS).args(["member", "remove", "n3", "--endpoints", &first]).output().ok()?;
+        command.status.success().then_some(())
+    })
+    .await;
+    let ended = wait_for("its end", async || children[2].try_wait().ok().flatten()).await;
+    children.iter_mut().for_each(|child| drop(child.kill().and_then(|()| child.wait())));
+    removed.expect("it is removed");
+    assert_eq!(ended.expect("it ends").code(), Some(0));
 }

@@ -9,8 +9,12 @@ pub mod usage;
 
 use std::io::Write;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use clap::Arg;
+
+/// Time for the last words of a process.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The program's last action before it ends from within [`write_out`].
 static FAREWELL: OnceLock<fn()> = OnceLock::new();
@@ -70,6 +74,23 @@ pub fn say(what: std::fmt::Arguments<'_>) {
     write_error(format_args!("hustings: {what}"));
 }
 
+/// Says what there is to say at the end, and waits for it for two seconds at most: a pipe that nobody reads takes nothing, and a process
+/// whose end is decided must end all the same.
+pub fn last_words(words: impl FnOnce() + Send + 'static) {
+    within(LAST_WORDS, words);
+}
+
+/// Does something on a thread of its own, for as long at most; says whether it was done.
+fn within(longest: Duration, work: impl FnOnce() + Send + 'static) -> bool {
+    let (done, waits) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name("hustings-last".into()).spawn(move || {
+        work();
+        // An error means that nobody waits any more.
+        let _ = done.send(());
+    });
+    thread.is_ok() && waits.recv_timeout(longest).is_ok()
+}
+
 /// `-o table|json`, the same for every command that answers something.
 pub fn output_argument() -> Arg {
     Arg::new("output")
@@ -79,6 +100,20 @@ pub fn output_argument() -> Arg {
         .value_parser(["table", "json"])
         .default_value("table")
         .help("For people or for programs (one JSON object per line)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: words that nobody hears keep no process alive. Method: some that never end, and some that do.
+    #[test]
+    fn words_without_an_end_are_waited_for_no_longer_than_said() {
+        let (end, never) = std::sync::mpsc::channel::<()>();
+        assert!(!within(Duration::from_millis(10), move || assert!(never.recv().is_err())));
+        assert!(within(Duration::from_secs(60), || {}));
+        drop(end);
+    }
 }
 
 /// The example of the README compiles and holds.

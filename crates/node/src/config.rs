@@ -21,8 +21,17 @@ const FRAME_OVERHEAD_BYTES: usize = 64 << 10;
 /// The largest batch that a segment of the log can hold is a little less than 1 GiB.
 const LOG_BATCH_BYTES_MAX: usize = 1000 << 20;
 
+/// Time for the last words of a process.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// Says so once more where nobody reads the log, and ends the process.
 fn abort(what: &str, why: &str) {
+    // A log that takes nothing keeps no process alive.
+    let watchdog = std::thread::Builder::new().name("hustings-end".into()).spawn(|| {
+        std::thread::sleep(LAST_WORDS);
+        std::process::abort();
+    });
+    drop(watchdog);
     tracing::error!("{what}: {why}");
     if !tracing::dispatcher::has_been_set() {
         // Standard error may be closed; there is nobody left to tell.

@@ -395,6 +395,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     self.step(Event::Link { peer, state: LinkState::Down });
                 }
                 self.step(Event::Link { peer, state: LinkState::Up });
+                self.end_if_removed(peer);
                 self.on_introduced(peer);
                 self.reconcile();
             }

@@ -25,6 +25,9 @@ const KEPT: usize = 2;
 /// Size from which on only the snapshot that the log names is kept: two of several gigabytes would take the disk that a third is cut on.
 const KEPT_ALONE_BYTES: u64 = 1 << 30;
 
+/// A snapshot that was read to its end and found sound is not read again to know that for this long.
+const VERIFIED_FOR: Duration = Duration::from_secs(600);
+
 /// A snapshot that a peer has read from is kept for this long after its last question, however many newer ones there are: where
 /// snapshots are cut faster than one is fetched, no fetch would ever end.
 const PINNED_FOR: Duration = Duration::from_secs(30);
@@ -145,6 +148,7 @@ fn run<S: StateMachine>(
     // A panic while it is held leaves at worst one peer's last question out.
     let pins = || pins.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut newest, mut postponed) = (None::<SnapshotReference>, 0);
+    let mut verified = None::<(Lsn, u32, Instant)>;
     while let Ok(job) = arrivals.recv() {
         let result = match job {
             SnapshotJob::Cut(_)
@@ -177,15 +181,30 @@ fn run<S: StateMachine>(
                 match stored {
                     Ok(Stored::More) => Ok(None),
                     Ok(Stored::Complete) => Ok(Some(SnapshotNews::Stored(Ok(reference)))),
-                    Ok(Stored::Corrupt) => Ok(Some(SnapshotNews::Stored(Err(reference)))),
+                    Ok(Stored::Corrupt) => {
+                        tracing::warn!(
+                            lsn = %reference.lsn,
+                            "what was fetched is not the snapshot that was promised: its bytes have another digest; it is asked for again"
+                        );
+                        Ok(Some(SnapshotNews::Stored(Err(reference))))
+                    }
                     // Not now: its leader offers it again.
                     Err(error) if error.is_shortage() => Ok(Some(SnapshotNews::Stored(Err(reference)))),
                     Err(error) => Err(error),
                 }
             }
             SnapshotJob::Read { to, lsn, digest, offset } => {
-                pins().note(to, lsn, digest, Instant::now());
-                match store.read_chunk(lsn, digest, offset, CHUNK_BYTES) {
+                let now = Instant::now();
+                let begins_again = pins().note(to, (lsn, digest), offset, now);
+                let is_known = verified
+                    .is_some_and(|(of, its, at)| (of, its) == (lsn, digest) && now.duration_since(at) < VERIFIED_FOR);
+                // Perhaps the last time it was not what had been promised: a disk that gives back other bytes than were written would keep
+                // every newcomer out, and nobody would know.
+                let sound = match begins_again && !is_known {
+                    true => store.verify(lsn, digest).map(|()| verified = Some((lsn, digest, now))),
+                    false => Ok(()),
+                };
+                match sound.and_then(|()| store.read_chunk(lsn, digest, offset, CHUNK_BYTES)) {
                     Ok(bytes) => Ok(Some(SnapshotNews::ChunkRead { to, lsn, offset, bytes })),
                     // Not now: no answer, and its fetcher asks again.
                     Err(error) if error.is_for_want_of_descriptors() => Ok(None),
@@ -231,26 +250,34 @@ fn run<S: StateMachine>(
 
 /// The snapshot that each peer fetches, and when it last asked for a part.
 #[derive(Clone, Default)]
-struct Pins(BTreeMap<NodeId, (Lsn, u32, Instant)>);
+struct Pins(BTreeMap<NodeId, Pin>);
+
+#[derive(Clone, Copy)]
+struct Pin {
+    of: (Lsn, u32),
+    asked: Instant,
+}
 
 impl Pins {
-    fn note(&mut self, peer: NodeId, lsn: Lsn, digest: u32, now: Instant) {
-        self.0.insert(peer, (lsn, digest, now));
+    /// A peer asks for the part of a snapshot that begins here; answers whether it begins with this one again.
+    fn note(&mut self, peer: NodeId, of: (Lsn, u32), offset: u64, now: Instant) -> bool {
+        let before = self.0.insert(peer, Pin { of, asked: now });
+        offset == 0 && before.is_some_and(|before| before.of == of)
     }
 
     /// Whether a peer fetches this one, and it is so large that newer ones could come sooner than the end of it.
     fn is_large_fetch(&self, newest: Option<&SnapshotReference>, now: Instant) -> bool {
-        newest.is_some_and(|newest| newest.bytes >= LARGE_FETCH_BYTES && self.hold(newest.lsn, newest.digest, now))
+        newest.is_some_and(|newest| newest.bytes >= LARGE_FETCH_BYTES && self.hold((newest.lsn, newest.digest), now))
     }
 
-    fn hold(&self, lsn: Lsn, digest: u32, now: Instant) -> bool {
-        self.0.values().any(|(of, its, asked)| (*of, *its) == (lsn, digest) && now.duration_since(*asked) < PINNED_FOR)
+    fn hold(&self, of: (Lsn, u32), now: Instant) -> bool {
+        self.0.values().any(|pin| pin.of == of && now.duration_since(pin.asked) < PINNED_FOR)
     }
 }
 
 fn prune(store: &SnapshotStore, needed: &SnapshotReference, pins: &Pins, now: Instant) -> Result<(), WalError> {
     let kept = if needed.bytes < KEPT_ALONE_BYTES { KEPT } else { 1 };
-    store.keep_newest_and(kept, needed, &|lsn, digest| pins.hold(lsn, digest, now))
+    store.keep_newest_and(kept, needed, &|lsn, digest| pins.hold((lsn, digest), now))
 }
 
 fn cut<S: StateMachine>(store: &SnapshotStore, contents: &SnapshotContents<S>) -> Result<SnapshotReference, WalError> {
@@ -360,7 +387,7 @@ mod tests {
         let first = cut(1);
         let is_held = || store.read_chunk(first.lsn, first.digest, 0, 10).unwrap().is_some();
         let (mut pins, begun) = (Pins::default(), Instant::now());
-        pins.note(NodeId(2), first.lsn, first.digest, begun);
+        assert!(!pins.note(NodeId(2), (first.lsn, first.digest), 0, begun));
         for index in 2..=5 {
             prune(&store, &cut(index), &pins, begun + Duration::from_secs(index)).unwrap();
             assert!(is_held(), "n2 fetches it, after {index} snapshots");
@@ -368,6 +395,39 @@ mod tests {
         assert!(store.read_chunk(Lsn::new(1, 2), first.digest, 0, 10).unwrap().is_none());
         prune(&store, &cut(6), &pins, begun + PINNED_FOR).unwrap();
         assert!(!is_held(), "nobody has asked for long");
+    }
+
+    #[test]
+    fn a_snapshot_that_is_fetched_again_from_its_beginning_is_verified_and_one_that_has_rotted_is_fatal() {
+        // Goal: a source whose disk gives back other bytes than were written ends, and does not give them for ever (finding of a hostile
+        // reader). Method: a byte in the middle is changed; a peer reads both parts, and begins again. Another one only begins.
+        let directory = tempfile::tempdir().expect("a directory");
+        let disk = Arc::new(RealDisk::open(directory.path()).expect("it is ours"));
+        let store = SnapshotStore::open(disk.clone()).expect("it is blank");
+        let mut writer = store.writer(Lsn::new(1, 1), Arc::new(Membership::of_voters([NodeId(1)]))).unwrap();
+        writer.write(&vec![1; CHUNK_BYTES + 100]).unwrap();
+        let of = writer.finish().unwrap();
+        for file in std::fs::read_dir(directory.path()).unwrap().flatten() {
+            let mut bytes = std::fs::read(file.path()).unwrap();
+            if let Some(middle) = bytes.get_mut(CHUNK_BYTES / 2) {
+                *middle ^= 1;
+                std::fs::write(file.path(), bytes).unwrap();
+            }
+        }
+        let (news, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let on_fatal: OnFatal = Arc::new(|why: &str| panic!("{why}"));
+        let (jobs, thread) = spawn::<()>(store, disk, news, on_fatal).expect("a thread");
+        let mut read = |to, offset| {
+            let job = SnapshotJob::Read { to: NodeId(to), lsn: of.lsn, digest: of.digest, offset };
+            jobs.send(job).expect("it runs");
+            told.blocking_recv()
+        };
+        for (to, offset) in [(2, 0), (3, 0), (2, CHUNK_BYTES as u64)] {
+            assert!(matches!(read(to, offset), Some(SnapshotNews::ChunkRead { bytes: Some(_), .. })));
+        }
+        assert!(matches!(read(2, 0), Some(SnapshotNews::Failed(why)) if why.contains("checksum")));
+        drop(jobs);
+        thread.join().expect("it ends");
     }
 
     #[test]

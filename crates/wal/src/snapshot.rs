@@ -140,6 +140,14 @@ impl SnapshotStore {
         Ok(Some(bytes.into()))
     }
 
+    /// Reads all of a snapshot and compares its digest; one that is not held any more has none.
+    ///
+    /// # Errors
+    /// [`WalError::Damaged`], or whatever the disk refuses.
+    pub fn verify(&self, lsn: Lsn, digest: u32) -> Result<(), WalError> {
+        self.held(lsn, digest)?.map_or(Ok(()), |held| held.verify(&*self.disk))
+    }
+
     /// Whether this is the newest one that is held, as far as names can be read: the one that peers are offered.
     pub fn is_newest(&self, lsn: Lsn, digest: u32) -> bool {
         self.names().is_ok_and(|names| names.last() == Some(&(lsn, digest)))

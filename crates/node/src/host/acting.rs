@@ -44,6 +44,17 @@ fn within_frames<M>(message: ReplicaMessage<M>, frame_bytes_max: usize, mut put:
 }
 
 impl<P: Protocol, S: StateMachine> Host<P, S> {
+    /// Ends the link to a member that was removed, which hears so at its next handshake; until then its last messages leave.
+    pub(super) fn end_if_removed(&self, peer: NodeId) {
+        let is_removed = {
+            let membership = &self.wiring.gatekeeper.borrow().membership;
+            peer.0 < membership.next_id && !membership.has(peer)
+        };
+        if let Some(link) = self.links.get(&peer).filter(|_| is_removed) {
+            link.outbox.end();
+        }
+    }
+
     /// Does what the replica wants, in order; records are collected for one batch per turn.
     pub(super) fn act(&mut self) {
         let mut actions = std::mem::take(&mut self.actions);
@@ -106,12 +117,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     self.has_ended = true;
                 }
                 Action::Membership(membership) => {
-                    // A member that was removed hears so at its next handshake; until then its last messages leave.
-                    let is_removed = |peer: NodeId| peer.0 < membership.next_id && !membership.has(peer);
-                    for (_, link) in self.links.iter().filter(|(peer, _)| is_removed(**peer)) {
-                        link.outbox.end();
-                    }
                     self.wiring.gatekeeper.borrow_mut().membership = membership;
+                    self.links.keys().for_each(|peer| self.end_if_removed(*peer));
                     self.wiring.links.follow_membership();
                     self.mark_membership();
                 }

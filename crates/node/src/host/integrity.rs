@@ -74,6 +74,14 @@ impl Integrity {
         }
     }
 
+    /// Whether a digest is begun now. One at a time: a log that is applied again, or is caught up with, may ask for hundreds, and each of them
+    /// reads all of a state. Those that are left out are asked for again at the next comparison.
+    fn begin_digest(&mut self, now: Instant) -> bool {
+        let is_first = self.digest_since.is_none();
+        self.digest_since.get_or_insert(now);
+        is_first
+    }
+
     /// Writes positions down at the next turn: a member went away, and its last position is checked when it returns.
     pub(super) fn remember_soon(&mut self) {
         self.remember_at = Instant::now();
@@ -96,8 +104,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
 
     /// This node's state is frozen where all members freeze theirs: the digest is made beside the loop.
     pub(super) fn on_digest_wanted(&mut self, contents: SnapshotContents<S>) {
-        self.integrity.digest_since.get_or_insert_with(Instant::now);
-        self.hand_to_snapshots(SnapshotJob::Digest(contents));
+        if self.integrity.begin_digest(Instant::now()) {
+            self.hand_to_snapshots(SnapshotJob::Digest(contents));
+        }
     }
 
     /// This node's digest is made: the leader compares, the others tell it.
@@ -262,5 +271,22 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             };
             self.hand_to_snapshots(SnapshotJob::Remember(positions));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: however many comparisons a log asks for that is applied again, one state is digested at a time. Method: three, then the end of
+    /// the first.
+    #[test]
+    fn one_digest_is_made_at_a_time() {
+        let now = Instant::now();
+        let mut integrity = Integrity::new(None);
+        let begun: Vec<bool> = (0..3).map(|_| integrity.begin_digest(now)).collect();
+        assert_eq!(begun, [true, false, false]);
+        integrity.digest_since = None;
+        assert!(integrity.begin_digest(now));
     }
 }
