@@ -179,6 +179,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             Event::Propose(requests) => self.on_propose(requests, out),
             Event::Read(requests) => self.on_read(requests, out),
             Event::Abandon(request) => self.proposals.forget(request),
+            Event::AbandonReads(requests) => self.abandon_reads(&requests, out),
             Event::Admin { request, admin } => {
                 self.feed(Input::Admin { ticket: Ticket::Admin(request), request: admin }, out)
             }

@@ -488,9 +488,10 @@ impl<P: Protocol> Running<P> {
             self.step(now, Event::Abandon(id), out)?;
         }
         while let Some(first) = self.looks.first_entry().filter(|first| first.get().until <= now) {
-            let waiting = first.remove();
+            let (id, waiting) = first.remove_entry();
             let answer = error(code::UNAVAILABLE, "no leader confirmed this read in time");
             out.reply(&self.name, &waiting.client, waiting.msg_id, answer);
+            self.step(now, Event::AbandonReads([id].into()), out)?;
         }
         Ok(())
     }

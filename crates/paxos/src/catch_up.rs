@@ -17,15 +17,47 @@ use hustings_core::leading::{Adopting, Reading};
 use hustings_core::options::Options as _;
 use hustings_core::{Effects, Entry, NodeId, Reason, Record, RestsOn, Term};
 
+/// This node's knowledge of its own disk, which it asks only when a window has been committed since.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct OwnDisk {
+    /// The commit when a request was last sent by way of the disk. It still waits there if this is above `reached`.
+    asked: u64,
+    /// Everything through here is known to be durable.
+    reached: u64,
+}
+
 impl Paxos {
     /// Once per heartbeat and source: a lost request is repeated, and no loop is tight.
+    ///
+    /// `[OURS]` What is learnt waits in memory for this node's disk. If that may be more than a leader's window, the request goes to this
+    /// node itself first, behind everything that is being written: [`Paxos::on_disk_reached`] sends it on.
     pub(crate) fn ask_for_committed(&mut self, from: NodeId, out: &mut Effects<Paxos>) {
         if self.node.installing.is_some() || self.asked == Some((from, self.heartbeat)) {
             return;
         }
         self.asked = Some((from, self.heartbeat));
-        let request = Message::RetransmitRequest { committed: self.node.commit, promised: self.node.promise.term };
-        out.send_resting_on(RestsOn::Nothing, from, request);
+        let committed = self.node.commit;
+        let request = Message::RetransmitRequest { committed, promised: self.node.promise.term };
+        if !self.may_be_behind_disk() {
+            return out.send_resting_on(RestsOn::Nothing, from, request);
+        }
+        if self.disk.asked <= self.disk.reached {
+            self.disk.asked = committed;
+            out.send(self.node.me, request);
+        }
+    }
+
+    /// The request that waited for the disk: everything through `committed` is durable here, and the source can be asked for more.
+    pub(crate) fn on_disk_reached(&mut self, committed: u64, out: &mut Effects<Paxos>) {
+        self.disk.reached = self.disk.reached.max(committed);
+        if let Some((from, _)) = self.asked.take() {
+            self.ask_for_committed(from, out);
+        }
+    }
+
+    /// Whether more than a leader's window of committed slots is not known to be durable.
+    fn may_be_behind_disk(&self) -> bool {
+        self.node.log.is_longer_than(self.node.limits.inflight_bytes_max, self.disk.reached, self.node.commit)
     }
 
     /// TX-1: any role answers. Committed slots are durable with a quorum, whether they are here or not.

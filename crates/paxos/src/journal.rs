@@ -90,6 +90,16 @@ impl Journal {
         (taken, true)
     }
 
+    /// Whether the slots after `index`, through `through`, cost more than this many bytes.
+    pub fn is_longer_than(&self, bytes_max: usize, index: u64, through: u64) -> bool {
+        let mut bytes = 0;
+        let mut is_reached = |entry: &Entry| {
+            bytes += entry.cost();
+            bytes > bytes_max
+        };
+        index < through && self.slots.range(index + 1..=through).any(|(_, entry)| is_reached(entry))
+    }
+
     /// All slots held, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.slots.values()

@@ -249,10 +249,9 @@ impl Paxos {
             if held < sent && sent > commit {
                 // TL-7 `[NORM]`: the identical accepts, again.
                 peer.rewind(held.max(commit) + 1);
-            } else {
-                // It has them; whatever is still counted as under way was only not acknowledged.
-                peer.inflight.retain(|(last, _)| *last > sent);
             }
+            // Otherwise it has them, perhaps in memory only: the window waits for its disk, and an acknowledgement that was lost is said
+            // again with each heartbeat that shows this leader not to know it.
         }
         self.confirm_reads(out);
         if !self.advance_commit(out) {

@@ -4,6 +4,7 @@
 //! The acceptor (TA-1 to TA-8) is the same in every role. Read next: [`crate::ballot`].
 
 use crate::ballot::Promises;
+use crate::catch_up::OwnDisk;
 use crate::journal::Journal;
 use crate::laboratory::Defect;
 use crate::low_ball::Poll;
@@ -111,6 +112,8 @@ pub struct Paxos {
     pub(crate) failed_source: Option<NodeId>,
     /// The node that was asked for committed slots, and the last heartbeat then.
     pub(crate) asked: Option<(NodeId, Heartbeat)>,
+    /// How far its own disk is, so that what it asks for does not pile up in memory.
+    pub(crate) disk: OwnDisk,
 }
 
 impl Protocol for Paxos {
@@ -153,6 +156,7 @@ impl Protocol for Paxos {
             source: None,
             failed_source: None,
             asked: None,
+            disk: OwnDisk::default(),
         };
         value.announce_start(out);
         // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force.
@@ -315,6 +319,7 @@ impl Paxos {
             Message::AcceptAck { ballot, from, through, committed } => {
                 self.on_accept_ack(self.node.me, ballot, from, through, committed, out)
             }
+            Message::RetransmitRequest { committed, .. } => self.on_disk_reached(committed, out),
             other => unreachable!("a node never says {other:?} to itself"),
         }
     }

@@ -3,6 +3,9 @@
 //! Accepts flow ahead of their acknowledgements, in a window of messages and bytes. Links lose: each heartbeat asks how
 //! far the accepts sent before it have come, and those that have not are sent again, identically (TL-7). Committed
 //! slots are not sent but asked for.
+//!
+//! The window frees only by what the peer's disk holds: it bounds what the peer must keep in memory while its disk hangs, or is slower
+//! than the load. The answer to a heartbeat waits for no disk; it decides what is sent again, and nothing else.
 
 use hustings_core::leading::Known;
 use std::collections::VecDeque;
@@ -15,9 +18,9 @@ pub struct Peer {
     pub known: Known,
     /// The next slot to send.
     pub next: u64,
-    /// Messages under way: (last slot, cost in bytes), oldest first.
+    /// Messages under way to its disk: (last slot, cost in bytes), oldest first.
     pub inflight: VecDeque<(u64, usize)>,
-    /// It has committed everything through here.
+    /// It has committed everything through here, perhaps in memory only.
     pub committed: u64,
     /// The heartbeat that asks about what was sent before it, and the last slot of that.
     pub mark: Option<(u64, u64)>,
@@ -36,10 +39,10 @@ impl Peer {
         asks || self.mark.is_some() || !self.inflight.is_empty() || self.committed < commit
     }
 
-    /// Everything is sent again from here on.
+    /// Everything is sent again from here on. What was sent before that stays under way: the peer has it, or will ask for it.
     pub fn rewind(&mut self, next: u64) {
         self.next = next;
-        self.inflight.clear();
+        self.inflight.retain(|(last, _)| *last < next);
         self.mark = None;
     }
 
@@ -48,19 +51,19 @@ impl Peer {
         if from <= self.known.stored + 1 {
             self.known.stored = self.known.stored.max(through);
         }
-        self.inflight.retain(|(last, _)| *last < from || *last > through);
+        let stored = self.known.stored;
+        self.inflight.retain(|(last, _)| *last > stored && (*last < from || *last > through));
     }
 
-    /// It committed through here, and all of it is on its disk.
+    /// It committed through here, and all of it is on its disk: frees the window of that.
     pub fn on_committed_durably(&mut self, index: u64) {
-        self.known.stored = self.known.stored.max(index);
         self.on_committed(index);
+        self.on_stored(0, index);
     }
 
-    /// It committed through here.
+    /// It committed through here, perhaps in memory only: the window stays.
     pub fn on_committed(&mut self, index: u64) {
         self.committed = self.committed.max(index);
-        self.inflight.retain(|(last, _)| *last > index);
     }
 
     /// Whether no further message may be sent. An empty window is never full: one message always goes.
@@ -69,9 +72,11 @@ impl Peer {
         !self.inflight.is_empty() && (self.inflight.len() >= messages_max || bytes >= bytes_max)
     }
 
-    /// Slots through `last` leave.
+    /// Slots through `last` leave. Those that its disk holds already wait for nothing.
     pub fn on_sent(&mut self, last: u64, bytes: usize) {
-        self.inflight.push_back((last, bytes));
+        if last > self.known.stored {
+            self.inflight.push_back((last, bytes));
+        }
         self.next = last + 1;
     }
 }

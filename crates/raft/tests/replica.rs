@@ -6,7 +6,7 @@ mod hosts;
 
 use bytes::Bytes;
 use hosts::{Ended, Hosts, Said, cutting, is_forward, offering, three};
-use hustings_core::replica::{Policy, ReplicaMessage, ReplicaTimer};
+use hustings_core::replica::{Event, Policy, ReplicaMessage, ReplicaTimer};
 use hustings_core::{Admin, Change, Cluster, Limits, Lsn, MembershipChange, NodeId, Refusal, Term};
 use hustings_raft::{Message, Timer};
 
@@ -61,7 +61,7 @@ fn a_proposal_that_a_leader_refused_for_the_moment_is_taken_when_it_comes_again(
     hosts.elect(1);
     let transfer = Admin::Transfer(NodeId(3));
     hosts.isolate(3);
-    hosts.step(1, hustings_core::replica::Event::Admin { request: 1, admin: transfer });
+    hosts.step(1, Event::Admin { request: 1, admin: transfer });
     let request = hosts.propose(2, "x");
     hosts.settle();
     assert_eq!((hosts.outcome(2, request), hosts.copies(1, "x")), (None, 0), "refused for the moment");
@@ -138,13 +138,13 @@ fn a_proposal_without_a_leader_waits_for_one() {
 fn a_client_that_gives_up_is_forgotten_and_not_undone() {
     let mut hosts = three();
     let request = hosts.propose(2, "x");
-    hosts.step(2, hustings_core::replica::Event::Abandon(request));
+    hosts.step(2, Event::Abandon(request));
     hosts.elect(1);
     hosts.fire(2, ReplicaTimer::Retry);
     hosts.settle();
     assert_eq!((hosts.outcome(2, request), hosts.lines(1).len()), (None, 0), "nobody waits, so nothing is sent");
     let request = hosts.propose(2, "y");
-    hosts.step(2, hustings_core::replica::Event::Abandon(request));
+    hosts.step(2, Event::Abandon(request));
     hosts.settle();
     assert_eq!((hosts.outcome(2, request), hosts.lines(2)), (None, &["y".to_string()][..]));
 }
@@ -157,7 +157,7 @@ fn a_lost_proposal_costs_no_later_snapshot_anything() {
     hosts.elect(1);
     let lost = hosts.propose(2, "lost");
     hosts.bag.clear();
-    hosts.step(2, hustings_core::replica::Event::Abandon(lost));
+    hosts.step(2, Event::Abandon(lost));
     let remembered = |hosts: &Hosts, id| -> usize {
         hosts.host(id).replica.applied_requests().to_parts().map(|(_, _, _, above)| above.len()).sum()
     };
@@ -184,7 +184,7 @@ fn a_lost_proposal_costs_no_later_snapshot_anything() {
     hosts.elect(2);
     hosts.isolate(2);
     let lost = hosts.propose(2, "lost with its leader");
-    hosts.step(2, hustings_core::replica::Event::Abandon(lost));
+    hosts.step(2, Event::Abandon(lost));
     hosts.settle();
     hosts.elect(3);
     hosts.heal();
@@ -291,6 +291,41 @@ fn a_read_is_served_only_when_this_node_has_applied_what_was_confirmed() {
     assert_eq!(hosts.host(2).reads.get(&read), None, "confirmed, but not applied here");
     hosts.release_disk(2);
     assert_eq!(hosts.host(2).reads.get(&read), Some(&vec![Ended::Saw(vec!["x".into()])]));
+}
+
+#[test]
+fn reads_whose_clients_gave_up_are_forgotten_wherever_they_wait() {
+    // Goal: a replica keeps no read that nobody waits for, or they add up for as long as nobody leads. Method: n2's clients give up
+    // before there is a leader, while the leader's answer is lost, while others wait for the next barrier, and while n2 has not applied
+    // what was confirmed; no such read is asked for again or served, and the others are.
+    let mut hosts = three();
+    let gone = |hosts: &mut Hosts, reads: &[u64]| hosts.step(2, Event::AbandonReads(reads.iter().copied().collect()));
+    let asked = |hosts: &Hosts| {
+        hosts.sent.iter().filter(|(from, _, said)| *from == 2 && matches!(said, ReplicaMessage::AskRead { .. })).count()
+    };
+    let saw = |hosts: &Hosts, read| hosts.host(2).reads.get(&read).map(Vec::len);
+    let early: Vec<u64> = (0..100).map(|_| hosts.read(2)).collect();
+    gone(&mut hosts, &early);
+    hosts.elect(1);
+    hosts.fire(2, ReplicaTimer::Retry);
+    hosts.settle();
+    assert_eq!(asked(&hosts), 0, "nobody waits for a barrier");
+
+    let [first, second, third] = [0; 3].map(|_| hosts.read(2));
+    hosts.bag.clear();
+    gone(&mut hosts, &[first, second]);
+    assert_eq!(asked(&hosts), 2, "those who wait for the next barrier do not wait for one that nobody needs");
+    hosts.settle();
+    assert_eq!([first, second, third].map(|read| saw(&hosts, read)), [None, None, Some(1)]);
+
+    hosts.hold_disk(2);
+    hosts.propose(1, "x");
+    hosts.settle();
+    let [given_up, kept] = [0; 2].map(|_| hosts.read(2));
+    hosts.settle();
+    gone(&mut hosts, &[given_up]);
+    hosts.release_disk(2);
+    assert_eq!([given_up, kept].map(|read| saw(&hosts, read)), [None, Some(1)]);
 }
 
 // --- Order. ------------------------------------------------------------------------------------------------------

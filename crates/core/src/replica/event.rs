@@ -6,7 +6,7 @@ use super::{ApplyVersion, RecordNumber, ReplicaMessage, ReplicaState, RequestId,
 use crate::protocol::{Admin, DiskHealth, LinkState, Outcome, Protocol, Refusal};
 use crate::{EntryKind, Lsn, Membership, NodeId, Record, SnapshotReference, StateMachine, Timing, Transition};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +66,8 @@ pub enum Event<P: Protocol, S: StateMachine> {
     Read(Vec<RequestId>),
     /// A client no longer waits for its proposal: it is forgotten, not undone.
     Abandon(RequestId),
+    /// The clients of these reads no longer wait: they are forgotten, in one pass over those that do.
+    AbandonReads(BTreeSet<RequestId>),
     /// An administrator asks for something.
     Admin {
         /// The host's number for it.

@@ -6,7 +6,7 @@
 use super::{Action, Replica, ReplicaMessage, RequestId, View, ViewOf};
 use crate::protocol::{Input, Protocol, Ticket};
 use crate::{Role, StateMachine};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Barriers of one life before the numbers of the next would be reached.
 const LIFE_SHIFT: u32 = 40;
@@ -41,6 +41,17 @@ impl Reads {
     pub(super) fn is_asking(&self) -> bool {
         self.barrier.is_some() || !self.waiting.is_empty()
     }
+
+    /// Forgets these reads; says whether the barrier under way ends with that, because it was asked for on behalf of them alone.
+    fn forget(&mut self, gone: &BTreeSet<RequestId>) -> bool {
+        let forget_in = |reads: &mut Vec<RequestId>| {
+            reads.retain(|request| !gone.contains(request));
+            !reads.is_empty()
+        };
+        forget_in(&mut self.waiting);
+        self.confirmed.retain(|_, reads| forget_in(reads));
+        self.barrier.take_if(|barrier| !forget_in(&mut barrier.reads)).is_some()
+    }
 }
 
 impl<P: Protocol, S: StateMachine> Replica<P, S> {
@@ -50,6 +61,14 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
         self.reads.waiting.extend(requests);
         self.raise_barrier(out);
+    }
+
+    /// Nobody waits for these any more. Hosts bound the reads that somebody waits for: without this the others would add up for as long
+    /// as no barrier is confirmed, and one step would see to all of them when one is.
+    pub(super) fn abandon_reads(&mut self, gone: &BTreeSet<RequestId>, out: &mut Vec<Action<P, S>>) {
+        if self.reads.forget(gone) {
+            self.raise_barrier(out);
+        }
     }
 
     /// Asks the leader for a barrier, unless one is under way or nobody waits.

@@ -7,7 +7,7 @@ use hustings_core::replica::{Event, RequestId};
 use hustings_core::{
     ApplyVersion, Change, EntryKind, Member, Membership, MembershipChange, NodeId, Protocol, Role, StateMachine, Wire,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How far a leader is with writing down what members say of themselves.
 #[derive(Default)]
@@ -106,7 +106,11 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             self.proposers.remove(&request);
             self.step(Event::Abandon(request));
         }
-        self.readers.retain(|_, answer| !answer.is_closed());
+        let gone: BTreeSet<RequestId> =
+            self.readers.extract_if(|_, answer| answer.is_closed()).map(|(id, _)| id).collect();
+        if !gone.is_empty() {
+            self.step(Event::AbandonReads(gone));
+        }
         // A commit index that nothing came after need not ride for ever.
         self.hand_over_batch();
         self.reconcile();
