@@ -92,10 +92,10 @@ impl Seat for ConsulSeat {
             return renewal.0;
         }
         // The lease is the session's: it counts from the session's last renewal, which left before this request.
-        let from = shared.session.lease.held().map_or_else(boot_micros, |held| held.since_micros);
+        let (session, from) = shared.session.lease.footing();
         self.counted_from = self.counted_from.max(from);
         tokio::spawn(async move {
-            let answer = shared.carry_out(request).await;
+            let answer = shared.carry_out(request, session).await;
             shared.sitter.line.answer(attempt, answer);
         });
         from
@@ -128,10 +128,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
+    /// Asks, in the session that was there when the request was asked for.
+    async fn carry_out(self: &Arc<Shared>, request: Request, session: Option<String>) -> Answer {
         let asked = async {
             match &request {
-                Request::Contend { .. } => self.contend().await,
+                Request::Contend { .. } => self.contend(session).await,
                 Request::Look => self.look().await,
                 Request::Release(note) => self.release(note).await,
                 Request::Renew => unreachable!("renewals are the session's"),
@@ -160,8 +161,10 @@ impl Shared {
         self.refusal.tell(&self.sitter.election, why)
     }
 
-    async fn contend(self: &Arc<Shared>) -> Result<Answer, Failure> {
-        let Some(held) = self.session.lease.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
+    async fn contend(self: &Arc<Shared>, session: Option<String>) -> Result<Answer, Failure> {
+        let Some(session) = session.filter(|session| self.session.lease.is_held(session)) else {
+            return Ok(Answer::Refused(Refusal::Unreachable));
+        };
         let consul = &self.session.consul;
         // A candidate that contends has just seen that nobody holds it, and what was read with that is good enough: the transaction refuses
         // a generation that was raised since.
@@ -175,10 +178,10 @@ impl Shared {
         let value = Entry::new(id, *priority, value).to_bytes();
         let operations = [
             Op::Check { key: &self.keys.generation, index: around.generation_index },
-            Op::Lock { key: &self.keys.record, value: &value, session: &held.lease },
+            Op::Lock { key: &self.keys.record, value: &value, session: &session },
         ];
         match consul.transact(&operations).await? {
-            Ok(number) => Ok(self.on_won(&held.lease, Token { generation, number }, around.note)),
+            Ok(number) => Ok(self.on_won(&session, Token { generation, number }, around.note)),
             Err((0, _)) => Ok(Answer::Refused(Refusal::Conflict)),
             Err((_, what)) => {
                 let record = consul.get(&self.keys.record).await?;

@@ -96,10 +96,10 @@ impl Seat for EtcdSeat {
             return renewal.0;
         }
         // The lease is the session's: it counts from the session's last renewal, which left before this request.
-        let from = shared.session.lease.held().map_or_else(boot_micros, |held| held.since_micros);
+        let (lease, from) = shared.session.lease.footing();
         self.counted_from = self.counted_from.max(from);
         tokio::spawn(async move {
-            let answer = shared.carry_out(request).await;
+            let answer = shared.carry_out(request, lease).await;
             shared.sitter.line.answer(attempt, answer);
         });
         from
@@ -133,22 +133,23 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
+    /// Asks, on the lease that was there when the request was asked for.
+    async fn carry_out(self: &Arc<Shared>, request: Request, lease: Option<i64>) -> Answer {
         let Some(client) = self.session.client() else { return Answer::Refused(Refusal::Unreachable) };
         let asked = async {
-            let answer = self.ask(&request, &client).await;
+            let answer = self.ask(&request, &client, lease).await;
             // The proof of the user has ended, or users count only since this session began: nothing was done yet.
             let is_unproven = answer.as_ref().is_err_and(|status| {
                 matches!(EtcdError::of(status), Some(EtcdError::InvalidAuthToken | EtcdError::UserEmpty))
             });
             match is_unproven && self.session.reach.authenticate(&client).await.is_ok() {
-                true => self.ask(&request, &client).await,
+                true => self.ask(&request, &client, lease).await,
                 false => answer,
             }
         };
         match self.sitter.in_turn(&request, asked).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(status)) => self.failed(&status),
+            Ok(Err(status)) => self.failed(&status, lease),
             Err(none) => {
                 if none == NoAnswer::Late {
                     self.session.lease.suspect();
@@ -158,16 +159,21 @@ impl Shared {
         }
     }
 
-    async fn ask(self: &Arc<Shared>, request: &Request, client: &Client) -> Result<Answer, tonic::Status> {
+    async fn ask(
+        self: &Arc<Shared>,
+        request: &Request,
+        client: &Client,
+        lease: Option<i64>,
+    ) -> Result<Answer, tonic::Status> {
         match request {
-            Request::Contend { .. } => self.contend(client).await,
+            Request::Contend { .. } => self.contend(client, lease).await,
             Request::Look => self.look(client).await,
             Request::Release(note) => self.release(client, note).await,
             Request::Renew => unreachable!("renewals are the session's"),
         }
     }
 
-    fn failed(&self, status: &tonic::Status) -> Answer {
+    fn failed(&self, status: &tonic::Status, lease: Option<i64>) -> Answer {
         if is_denial(status) {
             let election = &self.sitter.election;
             let needs = format!("let root execute: hustings role grant-permission ROLE readwrite {election} --prefix");
@@ -177,8 +183,8 @@ impl Shared {
         }
         match status.code() {
             tonic::Code::NotFound => {
-                // The lease on which the entry was to stand.
-                self.session.lease.held().inspect(|held| self.session.lose(held.lease));
+                // The lease on which the entry was to stand; the session may have another one by now.
+                lease.inspect(|lease| self.session.lose(*lease));
                 Answer::Refused(Refusal::Other(status.message().to_owned()))
             }
             tonic::Code::InvalidArgument
@@ -201,17 +207,19 @@ impl Shared {
             .collect()
     }
 
-    async fn contend(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
-        let Some(held) = self.session.lease.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
-        let key = self.names.entry(held.lease);
+    async fn contend(self: &Arc<Shared>, client: &Client, lease: Option<i64>) -> Result<Answer, tonic::Status> {
+        let Some(lease) = lease.filter(|lease| self.session.lease.is_held(lease)) else {
+            return Ok(Answer::Refused(Refusal::Unreachable));
+        };
+        let key = self.names.entry(lease);
         let Sitter { id, priority, value, .. } = &self.sitter;
         let value = Entry::new(id, *priority, value).to_bytes().into();
-        let put = PutRequest { key: key.clone().into(), value, lease: held.lease, ..PutRequest::default() };
+        let put = PutRequest { key: key.clone().into(), value, lease, ..PutRequest::default() };
         let mut success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
         success.extend(self.reads());
         let txn = TxnRequest { compare: vec![is_created(&key, 0)], success, failure: self.reads() };
         let queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
-        Ok(self.take_in(queue, client, held.lease))
+        Ok(self.take_in(queue, client, lease))
     }
 
     async fn look(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
@@ -405,5 +413,71 @@ impl View {
         let mut entries: Vec<&KeyValue> = self.entries.values().collect();
         entries.sort_by_key(|entry| entry.create_revision);
         line.saw(Observation::Roster(entries.into_iter().map(standing).collect()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reach::Reach;
+    use super::super::session;
+    use super::*;
+    use crate::seat::{DriverEvent, Key, Line, Turns, UNDER_WAY_MAX};
+    use hustings_api::etcdserverpb::LeaseGrantRequest;
+    use hustings_lease::{CandidateId, Input};
+    use hustings_testbed::FakeEtcd;
+    use std::future::{pending, ready};
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    async fn answer(told: &mut UnboundedReceiver<DriverEvent>) -> Answer {
+        loop {
+            if let DriverEvent::For(_, Input::Answer(_, answer)) = told.recv().await.expect("the seat holds the line") {
+                return answer;
+            }
+        }
+    }
+
+    /// Goal: a candidate counts from no later a moment than its store does. Method: it asks to stand while there is no lease, and waits for
+    /// its turn; meanwhile a lease is granted that was asked for earlier.
+    #[tokio::test]
+    async fn a_request_stands_on_no_lease_that_comes_after_it_was_asked_for() {
+        let store = FakeEtcd::start(1).expect("a port is free");
+        let election = crate::Election::open(&store.url(&[0], "billing")).expect("the URL is right");
+        let long = Duration::from_secs(60);
+        let session = Arc::new(Session::new(Reach::new(election.store()), long));
+        session::connect(&session).await.expect("it accepts");
+        let (tell, mut told) = unbounded_channel();
+        let turns = Turns::new();
+        let mut seat = EtcdSeat::new(
+            session.clone(),
+            Sitter {
+                election: "billing".to_owned(),
+                id: CandidateId::named("a"),
+                priority: 0,
+                value: String::new(),
+                patience: long,
+                last_end: None,
+                turns: turns.clone(),
+                line: Line { key: Key::next(), told: tell },
+            },
+        );
+        let others: Vec<_> = (0..UNDER_WAY_MAX)
+            .map(|_| {
+                let turns = turns.clone();
+                tokio::spawn(async move { turns.take(long, pending::<()>()).await })
+            })
+            .collect();
+        while turns.take(Duration::from_millis(1), ready(())).await.is_ok() {}
+        let asked_for = boot_micros();
+        let client = session.client().expect("it is connected");
+        let granted = client.lease().lease_grant(LeaseGrantRequest { ttl: 60, id: 0 }).await.expect("it is granted");
+        let from = seat.ask(Attempt(1), Request::Contend { over: None });
+        session.lease.granted(granted.into_inner().id, asked_for);
+        others[0].abort();
+        let early = answer(&mut told).await;
+        assert!(from > asked_for && early == Answer::Refused(Refusal::Unreachable), "{early:?} counts too long");
+        assert_eq!(seat.ask(Attempt(2), Request::Contend { over: None }), asked_for);
+        let then = answer(&mut told).await;
+        assert!(matches!(then, Answer::Won(_)), "{then:?}");
+        others.iter().for_each(JoinHandle::abort);
     }
 }

@@ -198,7 +198,7 @@ async fn keep_on(session: &Session, profile: Profile, told: UnboundedSender<Driv
     }
 }
 
-async fn connect(session: &Session) -> Result<(), Unreached> {
+pub(super) async fn connect(session: &Session) -> Result<(), Unreached> {
     if let Some(client) = session.client() {
         let proven = session.reach.authenticate(&client).await;
         if matches!(proven, Err(Unreached::Denied(_))) {
