@@ -315,16 +315,25 @@ impl Host {
         }
     }
 
-    /// Refuses all candidates: none can stand.
+    /// Refuses all candidates: none can stand, and nobody renews what one that stands already holds. Campaigns end with the reason; who
+    /// leads stops in time, as when its store is silent.
     fn refuse(&mut self, refusal: CampaignError) {
+        self.refusal = Some(refusal.clone());
+        let campaigns = self.runners.values_mut().filter_map(|runner| runner.waiter.take());
+        let waiters: Vec<Waiter> = self.pending.drain(..).map(|(_, _, waiter)| waiter).chain(campaigns).collect();
         // A caller that waits tells it. A user that is not admitted may try again for long.
-        if self.pending.is_empty() && !matches!(refusal, CampaignError::Denied(_)) {
+        if waiters.is_empty() && !matches!(refusal, CampaignError::Denied(_)) {
             tracing::error!(why = %refusal, "the store of elections refuses");
         }
-        for (_, _, waiter) in self.pending.drain(..) {
+        for waiter in waiters {
             let _ = waiter.send(Err(refusal.clone()));
         }
-        self.refusal = Some(refusal);
+        let keys: Vec<Key> = self.runners.keys().copied().collect();
+        for key in keys {
+            if self.runners.get(&key).is_some_and(|runner| runner.tenure.is_none()) {
+                self.feed(key, Input::StandDown(Why::Leaving(refusal.to_string())));
+            }
+        }
     }
 
     /// Tells a candidate that has never stood, and lets it leave. One that has stood may get its rights back, and asks again.
@@ -477,7 +486,10 @@ impl Host {
                 }
             }
         }
-        if self.runners.get(&key).is_some_and(|runner| runner.candidate.has_left()) {
+        // A store that has refused for good answers nothing any more, and what stands in it ends by itself.
+        let is_over =
+            |candidate: &Candidate| candidate.has_left() || (self.refusal.is_some() && candidate.token().is_none());
+        if self.runners.get(&key).is_some_and(|runner| is_over(&runner.candidate)) {
             let runner = self.runners.remove(&key).expect("it was just there");
             if let Some(token) = runner.candidate.highest() {
                 self.seen.note(runner.election, token);

@@ -1,0 +1,63 @@
+//! Goal: an election bears what members of Hustings or etcd do on a bad day. Method: a store in this process, which is told to do so.
+
+mod stories;
+
+use hustings_election::{CampaignError, Leadership};
+use hustings_testbed::FakeEtcd;
+use std::time::Duration;
+use stories::{campaign, candidate, in_time};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::JoinHandle;
+
+const TTL: Duration = Duration::from_secs(4);
+
+/// Campaigns behind the leader, however that ends; returns once the candidate waits.
+async fn stand_behind(url: &str, id: &str) -> JoinHandle<Result<Leadership, CampaignError>> {
+    let (office, (sender, mut changes)) = (candidate(url, TTL, id), unbounded_channel());
+    let waiting = tokio::spawn(async move { office.campaign_told(Some(sender)).await });
+    while in_time("it waits", changes.recv()).await.expect("it stands") != hustings_election::Change::Waits {}
+    waiting
+}
+
+/// Goal: where members grant leases of different least lengths, a session gets leases as long as its candidates count with. Method: the
+/// first one is longer than it was asked for; it ends, and members grant what they are asked from then on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_asks_for_the_time_that_its_candidates_count_with() {
+    let store = FakeEtcd::start(1).expect("a port is free");
+    store.grant(6, i64::MAX);
+    let office = candidate(&store.url(&[0], "billing"), TTL, "a");
+    let first = campaign(&office).await;
+    assert!(first.remaining() > TTL, "{:?}", first.remaining());
+    store.grant(0, i64::MAX);
+    store.end_leases();
+    in_time("the loss", first.lost()).await;
+    // It stands again before the first tenure is given up: so the session stays.
+    let mut again = Box::pin(office.campaign());
+    tokio::select! {
+        biased;
+        _ = &mut again => panic!("two lead"),
+        () = std::future::ready(()) => drop(first),
+    }
+    let second = in_time("the next one", again).await.expect("the times fit");
+    assert!(second.remaining() > TTL, "{:?}", second.remaining());
+    second.resign("done").await;
+}
+
+/// Goal: a store that refuses for good what it granted before ends the campaigns that wait, with the reason. Method: leases end, and
+/// those that are asked for then are granted for less.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_is_told_that_the_store_refuses_for_good() {
+    let store = FakeEtcd::start(1).expect("a port is free");
+    let url = store.url(&[0], "billing");
+    let first = campaign(&candidate(&url, TTL, "a")).await;
+    let waiting = stand_behind(&url, "b").await;
+    store.grant(0, 2);
+    store.end_leases();
+    let refused = in_time("the refusal", waiting).await.expect("it does not panic").expect_err("nobody may lead");
+    assert!(
+        matches!(&refused, CampaignError::Store(why) if why.contains("2s was granted where one of 4s")),
+        "{refused}"
+    );
+    in_time("the leader's loss", first.lost()).await;
+    in_time("whoever resigns waits for nobody", first.resign("done")).await;
+}
