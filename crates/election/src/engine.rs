@@ -440,7 +440,7 @@ impl Host {
 
     fn carry_out(&mut self, key: Key, effects: Vec<Effect>) {
         let Some(runner) = self.runners.get_mut(&key) else { return };
-        let (mut is_unwanted, mut over) = (false, None);
+        let (mut is_unwanted, mut is_stillborn, mut over) = (false, false, None);
         for effect in effects {
             match effect {
                 Effect::Ask(attempt, request) => {
@@ -456,6 +456,7 @@ impl Host {
                     if believes && let Some(until) = runner.book.believes_until() {
                         is_unwanted |= !runner.believe(key, token, until);
                     }
+                    is_stillborn |= !believes && runner.waiter.is_some();
                 }
                 Effect::Stop(until, loss) => {
                     let by = runner.book.resolve(until).unwrap_or(0);
@@ -471,7 +472,7 @@ impl Host {
                         tenure.end();
                     }
                     runner.tell_phase(Phase::Over(loss.clone()));
-                    over = Some(loss);
+                    over = Some(loss).filter(|_| runner.waiter.is_none());
                 }
                 Effect::SetTimer(name, when) => {
                     runner.book.set_timer(name, when, boot_micros(), |most| rand::random_range(0..=most));
@@ -500,6 +501,11 @@ impl Host {
             }
             runner.timer.map(|at| self.timers.remove(&(at, key)));
             self.let_stand();
+        }
+        if is_stillborn {
+            // This process stood still before anybody was told. The timer that says so is due, and nothing acts: another try is the same
+            // campaign's.
+            self.feed(key, Input::Stopped);
         }
         if let Some(loss) = over {
             // An application that hangs, or does not listen, may never ask for it; and another tenure is another campaign's.
@@ -576,3 +582,6 @@ impl Runner {
         self.watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
     }
 }
+
+#[cfg(test)]
+mod tests;
