@@ -2,10 +2,10 @@
 
 mod stories;
 
-use hustings_election::{CampaignError, Leadership};
-use hustings_testbed::FakeEtcd;
+use hustings_election::{CampaignError, Change, Election, Leadership};
+use hustings_testbed::{Call, FakeEtcd};
 use std::time::Duration;
-use stories::{campaign, candidate, in_time};
+use stories::{campaign, candidate, in_time, shown};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinHandle;
 
@@ -15,7 +15,7 @@ const TTL: Duration = Duration::from_secs(4);
 async fn stand_behind(url: &str, id: &str) -> JoinHandle<Result<Leadership, CampaignError>> {
     let (office, (sender, mut changes)) = (candidate(url, TTL, id), unbounded_channel());
     let waiting = tokio::spawn(async move { office.campaign_told(Some(sender)).await });
-    while in_time("it waits", changes.recv()).await.expect("it stands") != hustings_election::Change::Waits {}
+    while in_time("it waits", changes.recv()).await.expect("it stands") != Change::Waits {}
     waiting
 }
 
@@ -60,4 +60,41 @@ async fn whoever_waits_is_told_that_the_store_refuses_for_good() {
     );
     in_time("the leader's loss", first.lost()).await;
     in_time("whoever resigns waits for nobody", first.resign("done")).await;
+}
+
+/// Goal: whoever waits hears of the queue from the member that its session is at. Method: its member is silent for a moment, so that the session
+/// goes on at another one, and answers late what it was asked; then it loses its peers, and not its clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_watches_where_its_session_is() {
+    let store = FakeEtcd::start(3).expect("a port is free");
+    let first = campaign(&candidate(&store.url(&[2], "billing"), TTL, "a")).await;
+    let waiting = stand_behind(&store.url(&[0, 1], "billing"), "b").await;
+    store.hold(0, &[Call::KeepAlive, Call::Look]);
+    in_time("its session goes on elsewhere", store.more_than(1, Call::KeepAlive, 0)).await;
+    in_time("the late answers", store.let_go(0)).await;
+    store.lose_leader(0);
+    in_time("the resignation", first.resign("deploy")).await;
+    let second = in_time("the successor", waiting).await.expect("it does not panic").expect("it leads");
+    second.resign("done").await;
+}
+
+/// Goal: an observer, which has no session, leaves a member that hears of nothing any more. Method: the member that it watches at has lost its
+/// peers, and not its clients; somebody is elected at another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_leaves_a_member_without_a_leader() {
+    let store = FakeEtcd::start(2).expect("a port is free");
+    let mut observer = Election::open(&store.url(&[0, 1], "billing")).expect("the URL is right").observe();
+    assert_eq!(shown(&mut observer).await, None);
+    store.lose_leader(0);
+    let first = campaign(&candidate(&store.url(&[1], "billing"), TTL, "a")).await;
+    // It may look once more before anybody is elected.
+    let seen = in_time("the leader", async {
+        loop {
+            if let Some(leader) = shown(&mut observer).await {
+                break leader;
+            }
+        }
+    });
+    assert_eq!(seen.await.id, "a");
+    first.resign("done").await;
 }

@@ -7,6 +7,7 @@ use super::keys::{Names, generation_of, standing, token_of};
 use super::reach::is_denial;
 use super::requests::{entries, is_created, is_last_written, one, put};
 use super::session::Session;
+use super::watches::Watching;
 use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
 use crate::stores::history::until_written;
@@ -219,7 +220,7 @@ impl Shared {
         success.extend(self.reads());
         let txn = TxnRequest { compare: vec![is_created(&key, 0)], success, failure: self.reads() };
         let queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
-        Ok(self.take_in(queue, client, lease))
+        Ok(self.take_in(queue, lease))
     }
 
     async fn look(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
@@ -238,11 +239,12 @@ impl Shared {
             }),
             _ => self.sitter.line.saw(Observation::Vacant { version: None, note: queue.note.clone() }),
         }
-        Ok(self.take_in(queue, client, lease))
+        Ok(self.take_in(queue, lease))
     }
 
-    /// Takes this candidate's place from a queue, and watches from there on.
-    fn take_in(self: &Arc<Shared>, queue: Queue, client: &Client, lease: i64) -> Answer {
+    /// Takes this candidate's place from a queue, and watches from there on: at the member that the session is at by now, which may be another
+    /// one than that which was asked.
+    fn take_in(self: &Arc<Shared>, queue: Queue, lease: i64) -> Answer {
         let Some(generation) = queue.generation else {
             return self.refusal.tell(&self.sitter.election, no_number(&self.names.generation, &self.sitter.election));
         };
@@ -280,7 +282,13 @@ impl Shared {
             left_at_micros: None,
         };
         let is_first = view.ahead.is_empty();
-        state.watcher = Some(tokio::spawn(follow(self.clone(), client.clone(), view, queue.revision + 1)));
+        // Where there is no way to the store, all look again once there is one.
+        state.watcher = self.session.client().map(|client| {
+            // From the note to the last entry; what lies between and is of another election is passed over.
+            let (from, end) = (format!("{}.", self.sitter.election), self.names.entries_end());
+            let watching = self.session.watches.open(&client, &from, end, queue.revision + 1);
+            tokio::spawn(follow(self.clone(), watching, view))
+        });
         if is_first { Answer::Won(token) } else { Answer::Waiting(Some(token)) }
     }
 
@@ -352,19 +360,16 @@ struct View {
     left_at_micros: Option<u64>,
 }
 
-/// Watches the election from a revision on, until the stream breaks.
-async fn follow(shared: Arc<Shared>, client: Client, mut view: View, revision: i64) {
-    if watch(&shared, &client, &mut view, revision).await.is_none() {
+/// Follows the election until the stream breaks.
+async fn follow(shared: Arc<Shared>, watching: Watching, mut view: View) {
+    if watch(&shared, watching, &mut view).await.is_none() {
         shared.session.lease.suspect();
         tokio::time::sleep(Duration::from_millis(10)).await;
         shared.sitter.line.saw(Observation::Interrupted);
     }
 }
 
-async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision: i64) -> Option<()> {
-    // From the note to the last entry; what lies between and is of another election is passed over.
-    let from = format!("{}.", shared.sitter.election);
-    let mut watching = shared.session.watches.open(client, &from, shared.names.entries_end(), start_revision);
+async fn watch(shared: &Shared, mut watching: Watching, view: &mut View) -> Option<()> {
     loop {
         for event in watching.next().await? {
             let is_deleted = event.r#type() == EventType::Delete;

@@ -78,9 +78,15 @@ impl Session {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Goes on at another member. Candidates hear of it once requests and watches go there: their leases do, and a watch that stays behind
+    /// may be silent for as long as that member is ill.
     fn set_client(&self, client: Option<Client>) {
+        let is_there = client.is_some();
         self.watches.move_on();
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        if is_there {
+            self.lease.interrupt();
+        }
     }
 
     /// This lease is gone; the keeper, which may be asleep, finds out.
@@ -194,7 +200,6 @@ async fn keep_on(session: &Session, profile: Profile, told: UnboundedSender<Driv
             // The lease is gone, and every entry with it; another one is asked for on the same connection.
             session.lease.interrupt();
         }
-        session.lease.interrupt();
         move_on(session).await;
     }
 }
