@@ -2,7 +2,7 @@
 
 mod stories;
 
-use hustings_election::{CampaignError, Change, Election, Leadership};
+use hustings_election::{CampaignError, Change, Election, Leadership, Wish};
 use hustings_testbed::{Call, FakeEtcd};
 use std::time::Duration;
 use stories::{campaign, candidate, in_time, shown};
@@ -97,4 +97,38 @@ async fn an_observer_leaves_a_member_without_a_leader() {
     });
     assert_eq!(seen.await.id, "a");
     first.resign("done").await;
+}
+
+/// Goal: a raised generation leaves no entry of the one before. Method: an entry comes between the reads of an operator's command and its
+/// write.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_that_comes_while_the_generation_is_raised_does_not_stay() {
+    let store = FakeEtcd::start(1).expect("a port is free");
+    let election = Election::open(&store.url(&[0], "billing")).expect("the URL is right");
+    store.put("billing/76", "there before");
+    store.hold(0, &[Call::Other]);
+    let raising = tokio::spawn(async move { election.wish(&Wish::Raise).await });
+    in_time("the command writes", store.more_than(0, Call::Other, 0)).await;
+    store.put("billing/77", "came between");
+    in_time("the write", store.let_go(0)).await;
+    let raised = in_time("the answer", raising).await.expect("it does not panic").expect("it is raised");
+    assert!(raised.contains("is 1 now"), "{raised}");
+    assert_eq!(store.keys("billing/"), []);
+}
+
+/// Goal: nobody leads with a token of an earlier generation. Method: the generation is written as an earlier version of the command might,
+/// which has not seen the leader's entry.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_whose_entry_is_of_an_earlier_generation_leads_no_more() {
+    let store = FakeEtcd::start(1).expect("a port is free");
+    let office = candidate(&store.url(&[0], "billing"), TTL, "a");
+    let first = campaign(&office).await;
+    let waiting = stand_behind(&store.url(&[0], "billing"), "b").await;
+    store.put("billing.generation", "1");
+    in_time("it is told to stop", first.stop()).await;
+    assert!(first.is_leader() && !waiting.is_finished(), "nobody else leads before its work has stopped");
+    first.resign("the generation was raised").await;
+    let second = in_time("a leader", waiting).await.expect("it does not panic").expect("it leads");
+    assert_eq!(second.lead().expect("it leads").token().generation, 1);
+    second.resign("done").await;
 }

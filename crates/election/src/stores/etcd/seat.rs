@@ -21,7 +21,7 @@ use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnR
 use hustings_api::mvccpb::{KeyValue, event::EventType};
 use hustings_api::{Client, EtcdError};
 use hustings_lease::candidate::HEIR_TIME;
-use hustings_lease::{Answer, Attempt, Note, Observation, Refusal, Request, Token, Version};
+use hustings_lease::{Answer, Attempt, Input, Note, Observation, Refusal, Request, Token, Version, Why};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -46,6 +46,8 @@ struct Shared {
 struct State {
     /// The lease on which this candidate's entry stands, and the entry's token.
     entry: Option<(i64, Token)>,
+    /// The token of the tenure that this candidate was told of last; it may be over.
+    tenure: Option<Token>,
     /// The note that was there before this candidate won, and since when it knows of a leader.
     note: Option<Note>,
     seen_at_micros: u64,
@@ -66,6 +68,8 @@ struct Queue {
     note: Option<Note>,
     /// `None` when what stands there cannot be read.
     generation: Option<u32>,
+    /// The revision that wrote the generation; entries before it are of another one.
+    raised_at: i64,
 }
 
 impl EtcdSeat {
@@ -121,6 +125,7 @@ impl Seat for EtcdSeat {
     }
 
     fn won(&mut self, token: Token) {
+        self.shared.state().tenure = Some(token);
         let shared = self.shared.clone();
         until_written(&self.shared.sitter, move || {
             let shared = shared.clone();
@@ -219,17 +224,39 @@ impl Shared {
         let mut success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
         success.extend(self.reads());
         let txn = TxnRequest { compare: vec![is_created(&key, 0)], success, failure: self.reads() };
-        let queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
+        let mut queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
+        self.leave_old_generation(&mut queue, client, lease).await?;
         Ok(self.take_in(queue, lease))
+    }
+
+    /// The tenure that stands on this entry; `None` if this candidate does not lead by it.
+    fn tenure_of(&self, entry: &KeyValue) -> Option<Token> {
+        self.state().tenure.filter(|tenure| tenure.number == entry.create_revision.unsigned_abs())
+    }
+
+    /// Deletes this candidate's entry if it stood before the generation was raised: its token would be none of this generation.
+    async fn leave_old_generation(&self, queue: &mut Queue, client: &Client, lease: i64) -> Result<(), tonic::Status> {
+        let Some(place) = queue.old(&self.names.entry(lease)) else { return Ok(()) };
+        let old = token_of(0, &queue.entries[place]);
+        client.kv().txn(release_of(&self.names, lease, old, None)).await?;
+        queue.entries.remove(place);
+        Ok(())
     }
 
     async fn look(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
         // No comparison and only reads, none of them serializable: as linearizable as one read.
         let txn = TxnRequest { success: self.reads(), ..TxnRequest::default() };
-        let queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
+        let mut queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
         let lease =
             self.state().entry.map(|(lease, _)| lease).or_else(|| self.session.lease.held().map(|held| held.lease));
         let Some(lease) = lease else { return Ok(Answer::Gone) };
+        if let Some(old) = queue.old(&self.names.entry(lease)).and_then(|old| self.tenure_of(&queue.entries[old])) {
+            // Its work ends first, and what it holds is released last.
+            let why = Why::Asked("the generation of its token was raised".to_owned());
+            self.sitter.line.input(Input::StandDown(why));
+            return Ok(Answer::Won(old));
+        }
+        self.leave_old_generation(&mut queue, client, lease).await?;
         match (queue.entries.first(), queue.generation) {
             (Some(first), Some(generation)) => self.sitter.line.saw(Observation::Held {
                 by: standing(first).id,
@@ -343,8 +370,14 @@ impl Queue {
         entries.retain(|entry| names.is_entry(&entry.key));
         entries.sort_by_key(|entry| entry.create_revision);
         let note = ranges.next().and_then(|kvs| note_of(&kvs.first()?.value));
-        let generation = generation_of(ranges.next().unwrap_or_default().first());
-        Queue { revision, entries, note, generation }
+        let generations = ranges.next().unwrap_or_default();
+        let raised_at = generations.first().map_or(0, |kv| kv.mod_revision);
+        Queue { revision, entries, note, generation: generation_of(generations.first()), raised_at }
+    }
+
+    /// Place of this entry, if it was there before the generation was raised.
+    fn old(&self, key: &str) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.key == key && entry.create_revision < self.raised_at)
     }
 }
 
@@ -380,6 +413,9 @@ async fn watch(shared: &Shared, mut watching: Watching, view: &mut View) -> Opti
                 shared.state().note.clone_from(&view.note);
             } else if kv.key == shared.names.wish && !is_deleted {
                 view.on_wish(shared, &kv);
+            } else if kv.key == shared.names.generation {
+                // A look tells whether this candidate's entry is of the new one.
+                shared.sitter.line.saw(Observation::Interrupted);
             } else if shared.names.is_entry(&kv.key) {
                 view.on_entry(shared, kv, is_deleted);
             }
@@ -428,7 +464,7 @@ mod tests {
     use super::*;
     use crate::seat::{DriverEvent, Key, Line, Turns, UNDER_WAY_MAX};
     use hustings_api::etcdserverpb::LeaseGrantRequest;
-    use hustings_lease::{CandidateId, Input};
+    use hustings_lease::CandidateId;
     use hustings_testbed::FakeEtcd;
     use std::future::{pending, ready};
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
