@@ -104,7 +104,12 @@ pub struct Times {
 impl Times {
     /// The moments for a belief that lasts so many microseconds from now.
     pub fn of(remaining_micros: u64, grace_micros: u64, margin_micros: u64) -> Times {
-        let kill_micros = (boot_micros() + remaining_micros).saturating_sub(margin_micros);
+        Times::until(boot_micros() + remaining_micros, grace_micros, margin_micros)
+    }
+
+    /// The moments for a belief that lasts until this one.
+    pub(crate) fn until(until_micros: u64, grace_micros: u64, margin_micros: u64) -> Times {
+        let kill_micros = until_micros.saturating_sub(margin_micros);
         Times { stop_micros: kill_micros.saturating_sub(grace_micros), kill_micros }
     }
 

@@ -185,14 +185,13 @@ impl Sidecar {
     }
 
     fn times(&self, leadership: &Leadership) -> Times {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        Times::of(micros(leadership.remaining()), micros(self.stop_grace), micros(self.kill_margin))
+        leadership.times(self.stop_grace, self.kill_margin)
     }
 
     /// The moments that count now: later ones, if the lease was renewed.
     fn extended(&self, times: Times, leadership: &Leadership) -> Times {
         let now = self.times(leadership);
-        let is_later = leadership.is_leader() && now.kill_micros > times.kill_micros + 1_000;
+        let is_later = leadership.is_leader() && now.kill_micros > times.kill_micros;
         if is_later { now } else { times }
     }
 

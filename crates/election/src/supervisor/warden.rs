@@ -192,8 +192,9 @@ impl Warden {
     }
 
     fn set_timer(&self) {
-        let next =
-            self.running.as_ref().map_or(0, |running| running.stop_micros.unwrap_or(u64::MAX).min(running.kill_micros));
+        // A moment that passed long ago is due, too: 0 sets no timer.
+        let next = |running: &Running| running.stop_micros.unwrap_or(u64::MAX).min(running.kill_micros).max(1);
+        let next = self.running.as_ref().map_or(0, next);
         let _ = fire_once(&self.timer, next);
     }
 
