@@ -2,7 +2,7 @@
 
 mod stories;
 
-use hustings_election::{CampaignError, Change, Election, Leadership, Wish};
+use hustings_election::{CampaignError, Change, Election, Leadership, Named, Office, Wish};
 use hustings_testbed::{Call, FakeEtcd};
 use std::time::Duration;
 use stories::{campaign, candidate, in_time, shown};
@@ -131,4 +131,31 @@ async fn a_leader_whose_entry_is_of_an_earlier_generation_leads_no_more() {
     let second = in_time("a leader", waiting).await.expect("it does not panic").expect("it leads");
     assert_eq!(second.lead().expect("it leads").token().generation, 1);
     second.resign("done").await;
+}
+
+/// A candidate with the session that all of this process share at this store.
+fn sharing(url: &str, id: &str) -> Office {
+    let election = Election::open(url).expect("the URL is right").ttl(TTL);
+    election.candidate(Named::new(id).stop_grace(TTL / 10).kill_margin(TTL / 20))
+}
+
+/// Goal: an entry that comes after its candidate has gone blocks nobody. Method: the session lives on, for another election; a member takes the
+/// request to stand, and carries it out when the campaign was given up and a look has found nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_to_stand_that_is_done_late_does_nothing() {
+    let store = FakeEtcd::start(1).expect("a port is free");
+    let kept = campaign(&sharing(&store.url(&[0], "kept"), "a")).await;
+    let contended = store.come(0, Call::Contend);
+    store.hold(0, &[Call::Contend]);
+    let given_up = sharing(&store.url(&[0], "billing"), "a");
+    let standing = tokio::spawn(async move { given_up.campaign().await });
+    in_time("it asks to stand", store.more_than(0, Call::Contend, contended)).await;
+    let looked = store.done(0, Call::Look);
+    standing.abort();
+    in_time("it looks", store.done_more_than(0, Call::Look, looked)).await;
+    in_time("the late request", store.let_go(0)).await;
+    assert_eq!(store.keys("billing/"), [], "an entry that leads nobody, for as long as the session lives");
+    campaign(&candidate(&store.url(&[0], "billing"), TTL, "b")).await.resign("done").await;
+    assert!(kept.is_leader());
+    kept.resign("done").await;
 }

@@ -48,6 +48,9 @@ struct State {
     entry: Option<(i64, Token)>,
     /// The token of the tenure that this candidate was told of last; it may be over.
     tenure: Option<Token>,
+    /// The attempt that was asked last, renewals apart.
+    asked: Option<Attempt>,
+    fence: Fence,
     /// The note that was there before this candidate won, and since when it knows of a leader.
     note: Option<Note>,
     seen_at_micros: u64,
@@ -60,6 +63,16 @@ impl Drop for State {
     }
 }
 
+/// The state of a lease's fence: a request to stand does nothing once that was written again.
+#[derive(Clone, Copy, Default)]
+struct Fence {
+    lease: i64,
+    /// The revision that wrote it last; 0 if it is not there.
+    revision: i64,
+    /// A request to stand had no answer, and may still be done.
+    is_needed: bool,
+}
+
 /// The keys of an election at a revision.
 struct Queue {
     revision: i64,
@@ -70,6 +83,8 @@ struct Queue {
     generation: Option<u32>,
     /// The revision that wrote the generation; entries before it are of another one.
     raised_at: i64,
+    /// The revision that wrote the fence of the lease that was asked for; 0 if it is not there.
+    fence: i64,
 }
 
 impl EtcdSeat {
@@ -103,8 +118,9 @@ impl Seat for EtcdSeat {
         // The lease is the session's: it counts from the session's last renewal, which left before this request.
         let (lease, from) = shared.session.lease.footing();
         self.counted_from = self.counted_from.max(from);
+        shared.state().asked = Some(attempt);
         tokio::spawn(async move {
-            let answer = shared.carry_out(request, lease).await;
+            let answer = shared.carry_out(attempt, request, lease).await;
             shared.sitter.line.answer(attempt, answer);
         });
         from
@@ -140,9 +156,13 @@ impl Shared {
     }
 
     /// Asks, on the lease that was there when the request was asked for.
-    async fn carry_out(self: &Arc<Shared>, request: Request, lease: Option<i64>) -> Answer {
+    async fn carry_out(self: &Arc<Shared>, attempt: Attempt, request: Request, lease: Option<i64>) -> Answer {
         let Some(client) = self.session.client() else { return Answer::Refused(Refusal::Unreachable) };
         let asked = async {
+            if self.state().asked != Some(attempt) {
+                // Its turn came late: what was asked since then counts on it never having left.
+                return Ok(Answer::Refused(Refusal::Unreachable));
+            }
             let answer = self.ask(&request, &client, lease).await;
             // The proof of the user has ended, or users count only since this session began: nothing was done yet.
             let is_unproven = answer.as_ref().is_err_and(|status| {
@@ -205,10 +225,12 @@ impl Shared {
         }
     }
 
-    /// The three reads that show the whole election.
-    fn reads(&self) -> Vec<RequestOp> {
+    /// The reads that show the whole election, and a lease's fence.
+    fn reads(&self, lease: Option<i64>) -> Vec<RequestOp> {
+        let fence = lease.map(|lease| one(&self.names.fence(lease)));
         [entries(&self.names, 0), one(&self.names.note), one(&self.names.generation)]
             .into_iter()
+            .chain(fence)
             .map(|range| RequestOp { request: Some(Op::RequestRange(range)) })
             .collect()
     }
@@ -222,9 +244,17 @@ impl Shared {
         let value = Entry::new(id, *priority, value).to_bytes().into();
         let put = PutRequest { key: key.clone().into(), value, lease, ..PutRequest::default() };
         let mut success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
-        success.extend(self.reads());
-        let txn = TxnRequest { compare: vec![is_created(&key, 0)], success, failure: self.reads() };
+        success.extend(self.reads(Some(lease)));
+        let fence = {
+            let mut state = self.state();
+            let known = Some(state.fence).filter(|fence| fence.lease == lease).unwrap_or_default();
+            state.fence = Fence { lease, is_needed: true, ..known };
+            known.revision
+        };
+        let compare = vec![is_created(&key, 0), is_last_written(&self.names.fence(lease), fence)];
+        let txn = TxnRequest { compare, success, failure: self.reads(Some(lease)) };
         let mut queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
+        self.state().fence = Fence { lease, revision: queue.fence, is_needed: false };
         self.leave_old_generation(&mut queue, client, lease).await?;
         Ok(self.take_in(queue, lease))
     }
@@ -244,12 +274,23 @@ impl Shared {
     }
 
     async fn look(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
-        // No comparison and only reads, none of them serializable: as linearizable as one read.
-        let txn = TxnRequest { success: self.reads(), ..TxnRequest::default() };
-        let mut queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
         let lease =
             self.state().entry.map(|(lease, _)| lease).or_else(|| self.session.lease.held().map(|held| held.lease));
+        // An entry that is not there, and may come: not after this. Otherwise such an entry would stay for as long as the session lives, and
+        // lead nobody.
+        let fenced =
+            Some(self.state().fence).filter(|fence| fence.is_needed && self.session.lease.is_held(&fence.lease));
+        let lease = fenced.map(|fence| fence.lease).or(lease);
+        let fence = fenced.map(|Fence { lease, .. }| {
+            let key = self.names.fence(lease).into();
+            RequestOp { request: Some(Op::RequestPut(PutRequest { key, lease, ..PutRequest::default() })) }
+        });
+        // No comparison, and no read is serializable: as linearizable as one read.
+        let success = fence.into_iter().chain(self.reads(lease)).collect();
+        let txn = TxnRequest { success, ..TxnRequest::default() };
+        let mut queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
         let Some(lease) = lease else { return Ok(Answer::Gone) };
+        self.state().fence = Fence { lease, revision: queue.fence, is_needed: false };
         if let Some(old) = queue.old(&self.names.entry(lease)).and_then(|old| self.tenure_of(&queue.entries[old])) {
             // Its work ends first, and what it holds is released last.
             let why = Why::Asked("the generation of its token was raised".to_owned());
@@ -372,7 +413,8 @@ impl Queue {
         let note = ranges.next().and_then(|kvs| note_of(&kvs.first()?.value));
         let generations = ranges.next().unwrap_or_default();
         let raised_at = generations.first().map_or(0, |kv| kv.mod_revision);
-        Queue { revision, entries, note, generation: generation_of(generations.first()), raised_at }
+        let fence = ranges.next().and_then(|kvs| Some(kvs.first()?.mod_revision)).unwrap_or(0);
+        Queue { revision, entries, note, generation: generation_of(generations.first()), raised_at, fence }
     }
 
     /// Place of this entry, if it was there before the generation was raised.
