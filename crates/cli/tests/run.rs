@@ -402,11 +402,11 @@ async fn a_reader_that_hangs_holds_no_sidecar_up() {
 }
 
 /// Goal: nothing of a sidecar acts beside its successor, also not what it does before the stop. Method: a command before the stop that
-/// leaves a process of its own session behind; and one that runs still when the sidecar is killed.
+/// leaves a process of its own session behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_command_before_the_stop_has_started_ends_with_the_tenure() {
     let story = Story::begin().await;
-    let (left, running) = (story.path("left"), story.path("running"));
+    let left = story.path("left");
     let number_in = async |path: &std::path::Path| {
         let read = async || std::fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
         wait_for("the command before the stop", read).await.expect("it runs")
@@ -418,14 +418,27 @@ async fn what_a_command_before_the_stop_has_started_ends_with_the_tenure() {
     first.signal(Signal::TERM);
     assert_eq!(first.end(), Some(143), "{:?}", first.seen);
     assert!(!is_alive(number_in(&left).await), "it runs on");
+}
 
-    let stays = format!("echo $$ > {}; while :; do sleep 0.01; done", running.display());
-    let mut second = Running::start(&mut story.sidecar("b", &["--pre-stop", &stays], &["sleep", "600"]));
-    second.line_with("leads billing, token");
-    second.signal(Signal::TERM);
-    let shell = number_in(&running).await;
-    second.signal(Signal::KILL);
-    wait_for("it to end", async || (!is_alive(shell)).then_some(())).await.expect("it dies with the sidecar");
+/// Goal: what runs before the stop, and all that it has started, ends with the tenure also where its sidecar cannot end it. Method: the sidecar
+/// is killed, and then another one stands still, while a child of the shell runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_before_the_stop_needs_no_sidecar_to_end() {
+    let story = Story::begin().await;
+    for (id, signal) in [("a", Signal::KILL), ("b", Signal::STOP)] {
+        let place = story.path(id);
+        let child = "sh -c 'echo $$ > PLACE; while :; do sleep 0.01; done' & wait";
+        let child = child.replace("PLACE", &place.display().to_string());
+        let mut sidecar = Running::start(&mut story.sidecar(id, &["--pre-stop", &child], &["sleep", "600"]));
+        sidecar.line_with("leads billing, token");
+        sidecar.signal(Signal::TERM);
+        let read = async || std::fs::read_to_string(&place).ok()?.trim().parse::<u32>().ok();
+        let child = wait_for("the command before the stop", read).await.expect("it runs");
+        sidecar.signal(signal);
+        let ended = wait_for("its child to end", async || (!is_alive(child)).then_some(())).await;
+        ended.unwrap_or_else(|error| panic!("{signal:?}: it runs beside the successor's command: {error}"));
+        sidecar.signal(Signal::KILL);
+    }
 }
 
 /// Goal: what a shell had started before it became the sidecar is nobody's leftover. Method: it is there still when the sidecar has ended.

@@ -315,16 +315,25 @@ impl Host {
         }
     }
 
-    /// Refuses all candidates: none can stand.
+    /// Refuses all candidates: none can stand, and nobody renews what one that stands already holds. Campaigns end with the reason; who
+    /// leads stops in time, as when its store is silent.
     fn refuse(&mut self, refusal: CampaignError) {
+        self.refusal = Some(refusal.clone());
+        let campaigns = self.runners.values_mut().filter_map(|runner| runner.waiter.take());
+        let waiters: Vec<Waiter> = self.pending.drain(..).map(|(_, _, waiter)| waiter).chain(campaigns).collect();
         // A caller that waits tells it. A user that is not admitted may try again for long.
-        if self.pending.is_empty() && !matches!(refusal, CampaignError::Denied(_)) {
+        if waiters.is_empty() && !matches!(refusal, CampaignError::Denied(_)) {
             tracing::error!(why = %refusal, "the store of elections refuses");
         }
-        for (_, _, waiter) in self.pending.drain(..) {
+        for waiter in waiters {
             let _ = waiter.send(Err(refusal.clone()));
         }
-        self.refusal = Some(refusal);
+        let keys: Vec<Key> = self.runners.keys().copied().collect();
+        for key in keys {
+            if self.runners.get(&key).is_some_and(|runner| runner.tenure.is_none()) {
+                self.feed(key, Input::StandDown(Why::Leaving(refusal.to_string())));
+            }
+        }
     }
 
     /// Tells a candidate that has never stood, and lets it leave. One that has stood may get its rights back, and asks again.
@@ -431,7 +440,7 @@ impl Host {
 
     fn carry_out(&mut self, key: Key, effects: Vec<Effect>) {
         let Some(runner) = self.runners.get_mut(&key) else { return };
-        let (mut is_unwanted, mut over) = (false, None);
+        let (mut is_unwanted, mut is_stillborn, mut over) = (false, false, None);
         for effect in effects {
             match effect {
                 Effect::Ask(attempt, request) => {
@@ -447,6 +456,7 @@ impl Host {
                     if believes && let Some(until) = runner.book.believes_until() {
                         is_unwanted |= !runner.believe(key, token, until);
                     }
+                    is_stillborn |= !believes && runner.waiter.is_some();
                 }
                 Effect::Stop(until, loss) => {
                     let by = runner.book.resolve(until).unwrap_or(0);
@@ -462,7 +472,7 @@ impl Host {
                         tenure.end();
                     }
                     runner.tell_phase(Phase::Over(loss.clone()));
-                    over = Some(loss);
+                    over = Some(loss).filter(|_| runner.waiter.is_none());
                 }
                 Effect::SetTimer(name, when) => {
                     runner.book.set_timer(name, when, boot_micros(), |most| rand::random_range(0..=most));
@@ -477,7 +487,10 @@ impl Host {
                 }
             }
         }
-        if self.runners.get(&key).is_some_and(|runner| runner.candidate.has_left()) {
+        // A store that has refused for good answers nothing any more, and what stands in it ends by itself.
+        let is_over =
+            |candidate: &Candidate| candidate.has_left() || (self.refusal.is_some() && candidate.token().is_none());
+        if self.runners.get(&key).is_some_and(|runner| is_over(&runner.candidate)) {
             let runner = self.runners.remove(&key).expect("it was just there");
             if let Some(token) = runner.candidate.highest() {
                 self.seen.note(runner.election, token);
@@ -488,6 +501,11 @@ impl Host {
             }
             runner.timer.map(|at| self.timers.remove(&(at, key)));
             self.let_stand();
+        }
+        if is_stillborn {
+            // This process stood still before anybody was told. The timer that says so is due, and nothing acts: another try is the same
+            // campaign's.
+            self.feed(key, Input::Stopped);
         }
         if let Some(loss) = over {
             // An application that hangs, or does not listen, may never ask for it; and another tenure is another campaign's.
@@ -564,3 +582,6 @@ impl Runner {
         self.watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use crate::clock::{boot_micros, micros, sleep_until};
 use crate::engine::{Engine, Order};
 use crate::progress::Ticker;
 use crate::seat::Key;
+use crate::supervisor::Times;
 use crate::will::Will;
 use hustings_lease::{CandidateId, Heir, Input, Loss, Token, Why};
 use std::fmt;
@@ -64,6 +65,24 @@ impl Tenure {
             }
             is_news
         });
+    }
+
+    /// The moments for a command that runs in this tenure. They are computed of the end itself: of what remained a moment ago they would come
+    /// too late by as long as this process then stood still.
+    fn times(&self, stop_grace: Duration, kill_margin: Duration) -> Times {
+        Times::until(self.until_micros.load(Ordering::Acquire), micros(stop_grace), micros(kill_margin))
+    }
+
+    /// Waits until it is time to stop: why, and the moment at which all must have ended; 0 where that has passed.
+    async fn stopping(&self) -> (Loss, u64) {
+        let mut phase = self.phase.subscribe();
+        // The engine holds the other end for as long as the tenure is not over.
+        let seen = phase.wait_for(|phase| *phase != Phase::Leads).await.map(|phase| phase.clone());
+        match seen {
+            Ok(Phase::Stopping { loss, by_micros }) => (loss, by_micros),
+            Ok(Phase::Over(loss)) => (loss, 0),
+            Ok(Phase::Leads) | Err(_) => (Loss::Silence, 0),
+        }
     }
 
     fn remaining(&self) -> Option<Duration> {
@@ -158,16 +177,14 @@ impl Leadership {
 
     /// Waits until it is time to stop, and says why, and how long all may take to end.
     pub async fn stop(&self) -> (Loss, Duration) {
-        let mut phase = self.tenure.phase.subscribe();
-        // The engine holds the other end for as long as the tenure is not over.
-        let seen = phase.wait_for(|phase| *phase != Phase::Leads).await.map(|phase| phase.clone());
-        match seen {
-            Ok(Phase::Stopping { loss, by_micros }) => {
-                (loss, Duration::from_micros(by_micros.saturating_sub(boot_micros())))
-            }
-            Ok(Phase::Over(loss)) => (loss, Duration::ZERO),
-            Ok(Phase::Leads) | Err(_) => (Loss::Silence, Duration::ZERO),
-        }
+        let (loss, by_micros) = self.tenure.stopping().await;
+        (loss, Duration::from_micros(by_micros.saturating_sub(boot_micros())))
+    }
+
+    /// The moments of this tenure, as far as its lease was renewed by now, for a command that gets so long to stop by itself, and so long to
+    /// be killed in.
+    pub fn times(&self, stop_grace: Duration, kill_margin: Duration) -> Times {
+        self.tenure.times(stop_grace, kill_margin)
     }
 
     /// Waits until this process leads no more, and says why.
@@ -189,8 +206,8 @@ impl Leadership {
     pub async fn run<T>(&self, work: impl AsyncFnOnce(Lead<'_>) -> T) -> Result<T, Loss> {
         let lead = self.lead()?;
         let deadline = async {
-            let (loss, left) = self.stop().await;
-            sleep_until(boot_micros() + micros(left)).await;
+            let (loss, by_micros) = self.tenure.stopping().await;
+            sleep_until(by_micros).await;
             loss
         };
         tokio::select! {
@@ -332,5 +349,25 @@ impl Lead<'_> {
 impl fmt::Display for Lead<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "token {}", self.token())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: what ends in time is told the very moment at which the belief ends, or all must have ended. Method: both are asked for again and
+    /// again, while the clock goes on between any two reads of it.
+    #[tokio::test]
+    async fn moments_are_those_of_the_tenure_whenever_they_are_computed() {
+        let until = boot_micros() + 60_000_000;
+        let tenure = Tenure::new(Key::next(), Token::new(7), until, None, Ticker::new(None));
+        let by_micros = until - 500_000;
+        tenure.tell(Phase::Stopping { loss: Loss::Silence, by_micros });
+        for _ in 0..1_000 {
+            let times = tenure.times(Duration::from_secs(2), Duration::from_millis(500));
+            assert_eq!(times, Times { stop_micros: by_micros - 2_000_000, kill_micros: by_micros });
+            assert_eq!(tenure.stopping().await, (Loss::Silence, by_micros));
+        }
     }
 }

@@ -75,7 +75,7 @@ impl Line {
 /// Most requests of one process that are under way at a time, renewals apart. A thousand candidates that all ask at once,
 /// when a service starts or a store is back, would wait for each other for longer than their patience, ask again, and never
 /// get anywhere.
-const UNDER_WAY_MAX: usize = 16;
+pub(crate) const UNDER_WAY_MAX: usize = 16;
 
 /// The turns of a process: see [`Turns::take`].
 #[derive(Clone, Debug)]

@@ -68,6 +68,8 @@ pub enum Say {
     Start(Box<Start>),
     /// The belief lasts longer: new moments of boot time.
     Times(Times),
+    /// Run this before COMMAND is asked to stop; the answer is [`Tell::Prepared`].
+    Before(Box<Before>),
     /// Stop now: ask the group, and kill what is left after so many microseconds, or at the kill moment if that is sooner.
     Stop {
         /// The time that COMMAND gets.
@@ -92,6 +94,17 @@ pub struct Start {
     pub cage: Option<Cage>,
 }
 
+/// A shell command that runs before COMMAND is asked to stop. It ends with all that COMMAND has started, if it has not by then.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Before {
+    /// The command, for the shell.
+    pub command: String,
+    /// Variables of its environment.
+    pub environment: BTreeMap<String, String>,
+    /// The time that it may take.
+    pub within_micros: u64,
+}
+
 /// Moments of boot time, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Times {
@@ -104,7 +117,12 @@ pub struct Times {
 impl Times {
     /// The moments for a belief that lasts so many microseconds from now.
     pub fn of(remaining_micros: u64, grace_micros: u64, margin_micros: u64) -> Times {
-        let kill_micros = (boot_micros() + remaining_micros).saturating_sub(margin_micros);
+        Times::until(boot_micros() + remaining_micros, grace_micros, margin_micros)
+    }
+
+    /// The moments for a belief that lasts until this one.
+    pub(crate) fn until(until_micros: u64, grace_micros: u64, margin_micros: u64) -> Times {
+        let kill_micros = until_micros.saturating_sub(margin_micros);
         Times { stop_micros: kill_micros.saturating_sub(grace_micros), kill_micros }
     }
 
@@ -135,6 +153,11 @@ pub enum Tell {
     },
     /// These times are in force.
     Noted(Times),
+    /// The command before the stop has ended.
+    Prepared {
+        /// What it did instead of ending well, in words; `None` if it did.
+        instead: Option<String>,
+    },
     /// COMMAND and all that it started have ended and are reaped.
     Ended {
         /// Its exit code, or 128 and the number of the signal that ended it.

@@ -167,6 +167,33 @@ fn a_relayed_renewal_counts_the_one_before() {
     candidate.handle(Input::Seen(Observation::Interrupted));
 }
 
+/// Goal: nobody takes office on a renewal that is too old, whatever proves it. Method: the machine stands still while a winner holds off,
+/// after one renewal was answered; the next one proves that old one.
+#[test]
+fn a_relayed_renewal_that_is_proven_too_late_makes_no_leader() {
+    let mut candidate = contender(Profile::ZOOKEEPER);
+    candidate.handle(Input::Answer(Attempt(2), Answer::Won(Token::new(7))));
+    candidate.handle(Input::Timer(Name::Renew));
+    candidate.handle(Input::Answer(Attempt(3), Answer::Renewed));
+    // It wakes: the timers that are due come first.
+    for due in [Name::Short, Name::Renew, Name::HoldOff] {
+        assert_eq!(believed(&candidate.handle(Input::Timer(due))), None, "{due:?}");
+    }
+    let effects = candidate.handle(Input::Answer(Attempt(4), Answer::Renewed));
+    assert_eq!(believed(&effects), None, "the third renewal left before the machine stood still");
+    let set = effects
+        .iter()
+        .any(|effect| matches!(effect, Effect::SetTimer(Name::Short, When::At(Until { attempt: Attempt(3), .. }))));
+    assert!(set, "the clock tells how old it is: {effects:?}");
+    for due in [Name::Short, Name::HoldOff] {
+        assert_eq!(believed(&candidate.handle(Input::Timer(due))), None, "{due:?}");
+    }
+    assert_eq!(asked(&candidate.handle(Input::Timer(Name::Renew))), Some((Attempt(5), Request::Renew)));
+    candidate.handle(Input::Answer(Attempt(5), Answer::Renewed));
+    let effects = candidate.handle(Input::Timer(Name::HoldOff));
+    assert_eq!(believed(&effects), Some((Token::new(7), Until { attempt: Attempt(4), less: ZERO })));
+}
+
 #[test]
 fn an_unhealthy_leader_stops_and_stands_back() {
     let mut candidate = leader(Profile::HUSTINGS);

@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 mod cable;
 mod consul;
+mod fake_etcd;
 mod fake_kube;
 mod ports;
 mod postgres;
@@ -24,6 +25,7 @@ pub mod probes;
 
 pub use cable::Cable;
 pub use consul::Consul;
+pub use fake_etcd::{Call, FakeEtcd};
 pub use fake_kube::{FakeKube, Faults};
 pub use ports::{free_listener, free_port, free_ports, spawn};
 pub use postgres::Postgres;

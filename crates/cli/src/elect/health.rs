@@ -4,7 +4,7 @@ use super::own::{Own, reap_orphans};
 use super::watchman::Board;
 use crate::logging::say_aside as say;
 use hustings_election::Office;
-use hustings_election::supervisor::{SHIM, end_group, this_program};
+use hustings_election::supervisor::end_group;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
@@ -46,42 +46,24 @@ pub(crate) async fn keep(office: Office, command: Option<String>, board: Board) 
 async fn ask(command: Option<&str>, board: &Board, pause: Duration) -> Result<(), String> {
     let Some(command) = command else { return std::future::pending().await };
     tokio::time::sleep(pause).await;
-    ended(&mut board.told_to(shell(command)), EVERY, false).await
+    ended(&mut board.told_to(shell(command)), EVERY).await
 }
 
-/// A command of the shell that reads nothing.
-pub(crate) fn shell(command: &str) -> Command {
-    aside(Command::new("/bin/sh"), &["-c", command])
-}
-
-/// A program beside the command: it reads nothing, and is a group of its own.
-fn aside(mut aside: Command, arguments: &[&str]) -> Command {
-    aside.args(arguments).stdin(Stdio::null()).kill_on_drop(true).process_group(0);
-    aside
-}
-
-/// As [`shell`], one that ends when this process does. Before it is the shell it is this program, for some milliseconds.
-pub(crate) fn dies_with_us(command: &str) -> Command {
-    let me = std::process::id().to_string();
-    aside(this_program().into(), &[SHIM, &me, "-", "/bin/sh", "-c", command])
-}
-
-/// Waits until a command has ended well, beside whose successor nothing may run: what it has started ends with it.
-///
-/// # Errors
-/// What it did instead, in words.
-pub(crate) async fn ends_well_alone(command: &mut Command, within: Duration) -> Result<(), String> {
-    ended(command, within, true).await
+/// A command of the shell that reads nothing, and is a group of its own.
+fn shell(command: &str) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]).stdin(Stdio::null()).kill_on_drop(true).process_group(0);
+    shell
 }
 
 /// Waits until a command of [`shell`] has ended well, and says what it did instead. One that takes longer is killed with all that it
 /// has started.
-async fn ended(command: &mut Command, within: Duration, is_alone: bool) -> Result<(), String> {
+async fn ended(command: &mut Command, within: Duration) -> Result<(), String> {
     // Processes that earlier ones have left behind, and that have ended since.
     reap_orphans();
     let mut own = Own::start(command).map_err(|error| format!("cannot be started: {error}"))?;
     let ended = tokio::time::timeout(within, own.child.wait()).await;
-    if ended.is_err() || is_alone {
+    if ended.is_err() {
         own.number.and_then(|pid| i32::try_from(pid).ok()).into_iter().for_each(end_group);
     }
     match ended {

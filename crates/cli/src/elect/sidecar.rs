@@ -1,6 +1,6 @@
 //! The sidecar: campaigns, lets the warden run the command, and releases last. [`Sidecar`].
 
-use super::health::{self, dies_with_us, ends_well_alone};
+use super::health;
 use super::notify::{self, Notify, ReadyAs};
 use super::own::{end_orphans, spare_earlier_children};
 use super::signals::{Signalled, Signals, code_of};
@@ -9,7 +9,7 @@ use super::watchman::{self, Board, Wish};
 use crate::exit::Code;
 use crate::logging::say_aside as say;
 use anyhow::{Context, Result};
-use hustings_election::supervisor::{Cage, Say, Start, Tell, Times, adopt_orphans};
+use hustings_election::supervisor::{Before, Cage, Say, Start, Tell, Times, adopt_orphans};
 use hustings_election::{CampaignError, Change, Election, Leadership, Named, Office, Token};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -141,8 +141,8 @@ impl Sidecar {
                 Err(error) => format!("{error:#}"),
             };
             warden.cage.iter().for_each(Cage::remove);
-            // Orphans of the command were the warden's; others come of the shells of health and before the stop.
-            if !warden.has_reaped || self.health_command.is_some() || self.pre_stop.is_some() {
+            // Orphans of the command, and of what runs before its stop, were the warden's; others come of the shells of health.
+            if !warden.has_reaped || self.health_command.is_some() {
                 end_leftovers().await;
             }
             // Nothing of it acts any more.
@@ -185,14 +185,13 @@ impl Sidecar {
     }
 
     fn times(&self, leadership: &Leadership) -> Times {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        Times::of(micros(leadership.remaining()), micros(self.stop_grace), micros(self.kill_margin))
+        leadership.times(self.stop_grace, self.kill_margin)
     }
 
     /// The moments that count now: later ones, if the lease was renewed.
     fn extended(&self, times: Times, leadership: &Leadership) -> Times {
         let now = self.times(leadership);
-        let is_later = leadership.is_leader() && now.kill_micros > times.kill_micros + 1_000;
+        let is_later = leadership.is_leader() && now.kill_micros > times.kill_micros;
         if is_later { now } else { times }
     }
 
@@ -256,6 +255,8 @@ impl Sidecar {
                 heard = warden.hear() => match heard {
                     Ok(Tell::Started { group: started }) => group = started,
                     Ok(Tell::Noted(heard)) => (noted, is_noting) = (heard, false),
+                    // Its sidecar had stopped to wait for it.
+                    Ok(Tell::Prepared { .. }) => {}
                     Ok(Tell::Failed { why }) => {
                         say(format_args!("the command cannot be started: {why}"));
                         return Ok(End::Command(Code::NotExecutable.number()));
@@ -360,8 +361,10 @@ impl Sidecar {
         let mut left = left.min(self.stop_grace);
         if let Some(command) = &self.pre_stop {
             let begun = Instant::now();
-            if let Err(why) = ends_well_alone(&mut board.told_to(dies_with_us(command)), left / 2).await {
-                say(format_args!("the pre-stop command {why}"));
+            let within_micros = u64::try_from((left / 2).as_micros()).unwrap_or(u64::MAX);
+            let before = Before { command: command.clone(), environment: board.environment(), within_micros };
+            if let Some(instead) = warden.prepare(before).await {
+                say(format_args!("the pre-stop command {instead}"));
             }
             left = left.saturating_sub(begun.elapsed());
         }
@@ -418,7 +421,7 @@ async fn release(leadership: Leadership, because: &str, stays: bool, signals: &m
     }
 }
 
-/// Ends what commands of health and before the stop have left behind: nothing of this process acts beside its successor.
+/// Ends what commands of health have left behind: nothing of this process acts beside its successor.
 async fn end_leftovers() {
     let begun = Instant::now();
     while !end_orphans() && begun.elapsed() < UNKILLABLE_AFTER {

@@ -3,10 +3,11 @@
 use super::own::Own;
 use anyhow::{Context, Result, bail};
 use hustings_election::supervisor::{
-    CELL, Cage, Say, Tell, WARDEN, end_descendants_of, end_group, is_group_gone, this_program,
+    Before, CELL, Cage, Say, Tell, WARDEN, end_descendants_of, end_group, is_group_gone, this_program,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,8 @@ use tokio::sync::mpsc;
 
 /// Time that the warden may take to come up, and to start the command.
 pub(super) const WARDEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that the warden has for ending what runs before the stop, and for saying so.
+const PREPARED_DELAY: Duration = Duration::from_millis(50);
 /// Lines that wait for a warden which does not read.
 const LINES_MAX: usize = 64;
 
@@ -37,6 +40,8 @@ pub(crate) enum Containment {
 pub(super) struct Warden {
     pub(super) process: Own,
     lines: Lines<BufReader<OwnedReadHalf>>,
+    /// Messages that came while another one was awaited.
+    heard: VecDeque<Tell>,
     /// Lines for it, which a task of its own writes: one that stands still holds nobody up.
     writing: mpsc::Sender<String>,
     /// Cage of the command's processes, once it runs.
@@ -89,7 +94,16 @@ impl Warden {
         // Both ends are there: the socket's name is not needed any more, and a killed sidecar would leave it behind.
         directory.close().context("the warden's socket cannot be removed")?;
         let lines = BufReader::new(reading).lines();
-        Ok(Warden { process, lines, writing: sender, cage: None, cell, foreign: Vec::new(), has_reaped: false })
+        Ok(Warden {
+            process,
+            lines,
+            heard: VecDeque::new(),
+            writing: sender,
+            cage: None,
+            cell,
+            foreign: Vec::new(),
+            has_reaped: false,
+        })
     }
 
     /// Tells it something, and does not wait; says whether it may hear of it: it is there, and not so many lines wait for it.
@@ -101,8 +115,36 @@ impl Warden {
 
     /// The warden's next message; an error when it is gone.
     pub(super) async fn hear(&mut self) -> Result<Tell> {
+        match self.heard.pop_front() {
+            Some(tell) => Ok(tell),
+            None => self.hear_next().await,
+        }
+    }
+
+    async fn hear_next(&mut self) -> Result<Tell> {
         let line = self.lines.next_line().await?.context("the warden is gone")?;
         Ok(serde_json::from_str(&line)?)
+    }
+
+    /// Lets it run a shell command before the stop; says what that did instead of ending well. Whatever else is told meanwhile is heard later.
+    pub(super) async fn prepare(&mut self, before: Before) -> Option<String> {
+        let within = Duration::from_micros(before.within_micros);
+        if !self.say(&Say::Before(Box::new(before))) {
+            return Some("is not run: the warden does not read".to_owned());
+        }
+        let prepared = async {
+            loop {
+                match self.hear_next().await {
+                    Ok(Tell::Prepared { instead }) => return instead,
+                    Ok(other) => self.heard.push_back(other),
+                    // That the warden is gone is heard once more.
+                    Err(_) => return Some("has ended with the warden".to_owned()),
+                }
+            }
+        };
+        tokio::time::timeout(within + PREPARED_DELAY, prepared)
+            .await
+            .unwrap_or_else(|_| Some(format!("took longer than {within:?}, and the warden does not say so")))
     }
 
     /// Whether nothing of the command acts any more.

@@ -119,10 +119,16 @@ impl Board {
         self.health.subscribe()
     }
 
+    /// What a command beside the one that leads is told.
+    pub(crate) fn environment(&self) -> BTreeMap<String, String> {
+        let leads = if self.valid().is_some() { "true" } else { "false" };
+        let told = [("HUSTINGS_ELECTION", &*self.election), ("HUSTINGS_ID", &*self.id), ("HUSTINGS_LEADS", leads)];
+        told.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
     /// Tells a command, in its environment, whose sidecar asks and whether it leads.
     pub(crate) fn told_to(&self, mut command: Command) -> Command {
-        let leads = if self.valid().is_some() { "true" } else { "false" };
-        command.env("HUSTINGS_ELECTION", &*self.election).env("HUSTINGS_ID", &*self.id).env("HUSTINGS_LEADS", leads);
+        command.envs(self.environment());
         // Of a sidecar around this one.
         command.env_remove(hustings_election::supervisor::SOCKET);
         command

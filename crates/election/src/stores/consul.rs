@@ -6,6 +6,7 @@
 //!   NAME.generation   raised by hand when the store's history was replaced; absent is 0
 //!   NAME.history      who led, and how each tenure ended
 //!   NAME.wish         what an operator wants of the leader
+//!   NAME.fence        written where nobody knows whether the key was locked: a request that is done late finds it changed, and does nothing
 //! ```
 //!
 //! Any program that locks the same key may be a rival. Sessions have no checks, for gossip must not depose a leader, and no

@@ -6,6 +6,7 @@
 //!   NAME.generation        raised by hand when the store's history was replaced; absent is 0
 //!   NAME.history           who led, and how each tenure ended
 //!   NAME.wish              what an operator wants of the leader
+//!   NAME.fence.<lease>     written where nobody knows whether an entry was: a request that is done late finds it changed, and does nothing
 //! ```
 //!
 //! Entries are those of `etcdctl elect` and of every client's `concurrency.Election`, which may be rivals. The rules are our

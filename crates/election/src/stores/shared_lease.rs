@@ -140,6 +140,17 @@ impl<L: Clone + PartialEq> SharedLease<L> {
 
     // Candidates.
 
+    /// The lease on which a request may stand that is asked for now, and the moment from which that one counts. A lease that is granted
+    /// before the request's turn comes was asked for earlier, and would count for too long: the request stands on this one or on none.
+    pub(crate) fn footing(&self) -> (Option<L>, u64) {
+        self.held().map_or_else(|| (None, boot_micros()), |held| (Some(held.lease), held.since_micros))
+    }
+
+    /// Whether this is still the lease of the session.
+    pub(crate) fn is_held(&self, lease: &L) -> bool {
+        self.held().is_some_and(|held| held.lease == *lease)
+    }
+
     /// The moment from which a renewal counts that is asked for now, and whether its answer is there already: a renewal that
     /// left after `last`, the one that is on its way, or one that leaves at once.
     pub(crate) fn renewal_after(&self, last: u64) -> (u64, bool) {
@@ -168,8 +179,7 @@ impl<L: Clone + PartialEq> SharedLease<L> {
                 Ok(is_renewed) => is_renewed,
                 Err(_) => return Answer::Unknown,
             };
-        let is_held = |own: L| self.held().is_some_and(|held| held.lease == own);
-        match is_renewed && own().is_none_or(is_held) {
+        match is_renewed && own().is_none_or(|own| self.is_held(&own)) {
             true => Answer::Renewed,
             false => Answer::Gone,
         }

@@ -1,17 +1,17 @@
 //! The process that ends COMMAND in time, also when the sidecar cannot: [`run_warden`]. One thread, no runtime.
 
 use super::tree::{adopt_orphans, end_descendants, reap};
-use super::{CELL, Cage, EXIT_SUPERVISOR, SHIM, SOCKET, Say, Start, Tell, Times, cell, shim};
+use super::{Before, CELL, Cage, EXIT_SUPERVISOR, SHIM, SOCKET, Say, Start, Tell, Times, cell, shim};
 use crate::clock::{boot_micros, fire_once};
 use crate::lines::Lines;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, setsid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, setsid, waitpid};
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::ExitCode;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 /// The hidden verb: `hustings __warden SOCKET`, and a word behind it in a cell.
@@ -51,10 +51,21 @@ struct Running {
     cage: Option<Cage>,
 }
 
+/// The command before the stop, while it runs.
+struct Preparing {
+    group: Pid,
+    handle: OwnedFd,
+    /// The time that it may take, the moment at which that is over, and whether it is.
+    within: Duration,
+    until_micros: u64,
+    is_over: bool,
+}
+
 struct Warden {
     lines: Lines,
     timer: OwnedFd,
     running: Option<Running>,
+    preparing: Option<Preparing>,
 }
 
 impl Warden {
@@ -64,14 +75,17 @@ impl Warden {
         adopt_orphans()?;
         let lines = Lines::new(UnixStream::connect(socket)?)?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        Ok(Warden { lines, timer, running: None })
+        Ok(Warden { lines, timer, running: None, preparing: None })
     }
 
     fn run(mut self) -> std::io::Result<()> {
         loop {
             let (has_line, has_ended) = self.wait()?;
-            if has_ended {
-                return self.on_ended();
+            // What runs before the stop may outlast COMMAND, which it has told to end perhaps.
+            match has_ended {
+                true if self.preparing.is_some() => self.on_prepared(),
+                true => return self.on_ended(),
+                false => {}
             }
             if has_line && !self.read_lines()? {
                 return self.on_orphaned();
@@ -81,14 +95,15 @@ impl Warden {
         }
     }
 
-    /// Waits until there is a line to read, COMMAND has ended, or a moment has come.
+    /// Waits until there is a line to read, what is awaited has ended (COMMAND, or what runs before its stop), or a moment has come.
     fn wait(&mut self) -> std::io::Result<(bool, bool)> {
         let mut asked = vec![
             PollFd::from_borrowed_fd(self.lines.socket().as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.timer.as_fd(), PollFlags::IN),
         ];
-        if let Some(running) = &self.running {
-            asked.push(PollFd::from_borrowed_fd(running.handle.as_fd(), PollFlags::IN));
+        let preparing = self.preparing.as_ref().map(|preparing| &preparing.handle);
+        if let Some(handle) = preparing.or(self.running.as_ref().map(|running| &running.handle)) {
+            asked.push(PollFd::from_borrowed_fd(handle.as_fd(), PollFlags::IN));
         }
         match poll(&mut asked, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -120,6 +135,7 @@ impl Warden {
                 }
                 self.tell(&Tell::Noted(times));
             }
+            Say::Before(before) => return self.prepare(*before),
             Say::Stop { grace_micros } => {
                 if let Some(running) = &mut self.running {
                     running.stop_micros = None;
@@ -139,17 +155,7 @@ impl Warden {
 
     fn start(&mut self, start: Box<Start>) -> std::io::Result<()> {
         let Start { command, environment, times, will, cage } = *start;
-        let me = rustix::process::getpid().as_raw_nonzero().to_string();
-        let spawned = super::this_program()
-            .args([SHIM, &me])
-            .arg(cage.as_ref().map_or("-".as_ref(), |cage| cage.directory().as_os_str()))
-            .args(command)
-            // Of a sidecar around this one, which serves another election.
-            .env_remove(SOCKET)
-            .envs(environment)
-            .process_group(0)
-            .spawn();
-        let child = match spawned {
+        let child = match shim_in(cage.as_ref()).args(command).envs(environment).spawn() {
             Ok(child) => child,
             Err(error) => {
                 self.tell(&Tell::Failed { why: error.to_string() });
@@ -173,6 +179,42 @@ impl Warden {
         Ok(())
     }
 
+    fn prepare(&mut self, before: Before) -> std::io::Result<()> {
+        let Before { command, environment, within_micros } = before;
+        let cage = self.running.as_ref().and_then(|running| running.cage.as_ref());
+        let mut shell = shim_in(cage);
+        let spawned = shell.args(["/bin/sh", "-c", &command]).envs(environment).stdin(Stdio::null()).spawn();
+        let child: Child = match spawned {
+            Ok(child) => child,
+            Err(error) => {
+                self.tell(&Tell::Prepared { instead: Some(format!("cannot be started: {error}")) });
+                return Ok(());
+            }
+        };
+        let group = Pid::from_child(&child);
+        let handle = pidfd_open(group, PidfdFlags::empty())?;
+        let (within, until_micros) =
+            (Duration::from_micros(within_micros), boot_micros().saturating_add(within_micros));
+        self.preparing = Some(Preparing { group, handle, within, until_micros, is_over: false });
+        self.set_timer();
+        Ok(())
+    }
+
+    /// What ran before the stop has ended, and its group ends with it; what else it has left behind ends as what COMMAND has.
+    fn on_prepared(&mut self) {
+        let Some(Preparing { group, within, is_over, .. }) = self.preparing.take() else { return };
+        signal(group, Signal::KILL);
+        let ended = waitpid(Some(group), WaitOptions::NOHANG).ok().flatten();
+        let status = ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw()));
+        let instead = match status {
+            Some(status) if status.success() => None,
+            _ if is_over => Some(format!("took longer than {within:?}")),
+            Some(status) => Some(format!("ended with {status}")),
+            None => Some("cannot be waited for".to_owned()),
+        };
+        self.tell(&Tell::Prepared { instead });
+    }
+
     /// Does what is due, however late.
     fn look_at_clock(&mut self) {
         let now = boot_micros();
@@ -186,14 +228,22 @@ impl Warden {
                 running.cage.iter().for_each(Cage::kill);
                 // A process that left the group is found through this process, its reaper. COMMAND's own end comes as any other.
                 running.kill_micros = now + 1_000;
+                // Nothing runs before the stop any more.
+                self.preparing.iter_mut().for_each(|preparing| preparing.until_micros = now);
             }
+        }
+        if let Some(preparing) = self.preparing.as_mut().filter(|preparing| preparing.until_micros <= now) {
+            signal(preparing.group, Signal::KILL);
+            (preparing.until_micros, preparing.is_over) = (now + 1_000, true);
         }
         self.set_timer();
     }
 
     fn set_timer(&self) {
-        let next =
-            self.running.as_ref().map_or(0, |running| running.stop_micros.unwrap_or(u64::MAX).min(running.kill_micros));
+        // A moment that passed long ago is due, too: 0 sets no timer.
+        let next = |running: &Running| running.stop_micros.unwrap_or(u64::MAX).min(running.kill_micros).max(1);
+        let prepared = self.preparing.as_ref().map(|preparing| preparing.until_micros.max(1));
+        let next = self.running.as_ref().map(next).into_iter().chain(prepared).min().unwrap_or(0);
         let _ = fire_once(&self.timer, next);
     }
 
@@ -247,6 +297,18 @@ impl Warden {
         // A sidecar that does not read acts by its own clock.
         let _ = self.lines.socket().write_all(line.as_bytes());
     }
+}
+
+/// The shim of a command that runs in a group of its own, in this cage if there is one, and dies with this process.
+fn shim_in(cage: Option<&Cage>) -> Command {
+    let me = rustix::process::getpid().as_raw_nonzero().to_string();
+    let mut shim = super::this_program();
+    shim.args([SHIM, &me])
+        .arg(cage.map_or("-".as_ref(), |cage| cage.directory().as_os_str()))
+        // Of a sidecar around this one, which serves another election.
+        .env_remove(SOCKET)
+        .process_group(0);
+    shim
 }
 
 fn signal(group: Pid, signal: Signal) {

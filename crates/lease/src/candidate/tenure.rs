@@ -87,9 +87,15 @@ impl Candidate {
         match self.stage {
             Stage::Leading { token } => self.believe(token, attempt, out),
             Stage::Waiting { .. } => self.watch_freshness(attempt, out),
-            Stage::Entering { .. } => {
+            Stage::Entering { is_held_off, .. } => {
                 self.watch_freshness(attempt, out);
-                self.lead_if_ready(out);
+                match self.is_relayed() {
+                    // What an answer proves is the renewal before: that may be too old, and only the host's clock tells. The timer above
+                    // fires first if it is.
+                    true if is_held_off => out.push(Effect::SetTimer(Name::HoldOff, When::After(Duration::ZERO))),
+                    true => {}
+                    false => self.lead_if_ready(out),
+                }
             }
             _ => {}
         }

@@ -12,6 +12,7 @@ pub(super) struct Keys {
     pub(super) generation: String,
     pub(super) history: String,
     pub(super) wish: String,
+    pub(super) fence: String,
 }
 
 impl Keys {
@@ -22,6 +23,7 @@ impl Keys {
             generation: format!("{election}.generation"),
             history: format!("{election}.history"),
             wish: format!("{election}.wish"),
+            fence: format!("{election}.fence"),
         }
     }
 
@@ -33,6 +35,7 @@ impl Keys {
         Ok(Around {
             generation: generation_of(generation.map(|found| &*found.value)),
             generation_index: generation.map_or(0, |found| found.index),
+            fence_index: of(&self.fence).map_or(0, |found| found.index),
             note: of(&self.note).and_then(|found| note_of(&found.value)),
         })
     }
@@ -45,6 +48,8 @@ pub(super) struct Around {
     pub(super) generation: Option<u32>,
     /// 0 when there is none.
     pub(super) generation_index: u64,
+    /// 0 when there is none.
+    pub(super) fence_index: u64,
     pub(super) note: Option<Note>,
 }
 
@@ -88,7 +93,7 @@ mod tests {
         let a = CandidateId::named("a");
         let value = Entry::new(&a, 0, "").to_bytes();
         let record = Found { key: "billing".to_owned(), value, session: Some("s1".to_owned()), index: 7 };
-        let around = Around { generation: Some(0), generation_index: 0, note: None };
+        let around = Around { generation: Some(0), generation_index: 0, fence_index: 0, note: None };
         let held_by = |own: &str| match observation(Some(&record), &around, &a, |session| session == own) {
             Observation::Held { by, token, .. } => (by, token),
             other => panic!("{other:?}"),

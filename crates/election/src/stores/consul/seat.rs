@@ -38,6 +38,10 @@ struct State {
     seen_at_micros: u64,
     /// The keys beside the record when it was last read; `None` once an attempt was made on it.
     around: Option<Around>,
+    /// The attempt that was asked last, renewals apart.
+    asked: Option<Attempt>,
+    /// A request to stand had no answer, and may still be done.
+    is_fence_needed: bool,
     /// The task that watches the record.
     watcher: Option<JoinHandle<()>>,
     /// Watches what is wished of the holder.
@@ -92,10 +96,11 @@ impl Seat for ConsulSeat {
             return renewal.0;
         }
         // The lease is the session's: it counts from the session's last renewal, which left before this request.
-        let from = shared.session.lease.held().map_or_else(boot_micros, |held| held.since_micros);
+        let (session, from) = shared.session.lease.footing();
         self.counted_from = self.counted_from.max(from);
+        shared.state().asked = Some(attempt);
         tokio::spawn(async move {
-            let answer = shared.carry_out(request).await;
+            let answer = shared.carry_out(attempt, request, session).await;
             shared.sitter.line.answer(attempt, answer);
         });
         from
@@ -128,10 +133,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
+    /// Asks, in the session that was there when the request was asked for.
+    async fn carry_out(self: &Arc<Shared>, attempt: Attempt, request: Request, session: Option<String>) -> Answer {
         let asked = async {
+            if self.state().asked != Some(attempt) {
+                // Its turn came late: what was asked since then counts on it never having left.
+                return Ok(Answer::Refused(Refusal::Unreachable));
+            }
             match &request {
-                Request::Contend { .. } => self.contend().await,
+                Request::Contend { .. } => self.contend(session).await,
                 Request::Look => self.look().await,
                 Request::Release(note) => self.release(note).await,
                 Request::Renew => unreachable!("renewals are the session's"),
@@ -160,8 +170,10 @@ impl Shared {
         self.refusal.tell(&self.sitter.election, why)
     }
 
-    async fn contend(self: &Arc<Shared>) -> Result<Answer, Failure> {
-        let Some(held) = self.session.lease.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
+    async fn contend(self: &Arc<Shared>, session: Option<String>) -> Result<Answer, Failure> {
+        let Some(session) = session.filter(|session| self.session.lease.is_held(session)) else {
+            return Ok(Answer::Refused(Refusal::Unreachable));
+        };
         let consul = &self.session.consul;
         // A candidate that contends has just seen that nobody holds it, and what was read with that is good enough: the transaction refuses
         // a generation that was raised since.
@@ -175,11 +187,15 @@ impl Shared {
         let value = Entry::new(id, *priority, value).to_bytes();
         let operations = [
             Op::Check { key: &self.keys.generation, index: around.generation_index },
-            Op::Lock { key: &self.keys.record, value: &value, session: &held.lease },
+            Op::Check { key: &self.keys.fence, index: around.fence_index },
+            Op::Lock { key: &self.keys.record, value: &value, session: &session },
         ];
-        match consul.transact(&operations).await? {
-            Ok(number) => Ok(self.on_won(&held.lease, Token { generation, number }, around.note)),
-            Err((0, _)) => Ok(Answer::Refused(Refusal::Conflict)),
+        self.state().is_fence_needed = true;
+        let done = consul.transact(&operations).await;
+        self.state().is_fence_needed = matches!(done, Err(Failure::Unknown(_)));
+        match done? {
+            Ok(number) => Ok(self.on_won(&session, Token { generation, number }, around.note)),
+            Err((0 | 1, _)) => Ok(Answer::Refused(Refusal::Conflict)),
             Err((_, what)) => {
                 let record = consul.get(&self.keys.record).await?;
                 self.saw(record.as_ref(), &around);
@@ -220,6 +236,15 @@ impl Shared {
 
     async fn look(self: &Arc<Shared>) -> Result<Answer, Failure> {
         let consul = &self.session.consul;
+        if self.state().is_fence_needed {
+            // The key may still be locked by a request that had no answer: not after this. Otherwise it would stay locked for as long as the
+            // session lives, and nobody would lead. Consul counts a write only if it changes something.
+            let session = self.session.lease.held().map(|held| held.lease).unwrap_or_default();
+            let value = format!("{session} {}", boot_micros());
+            let fence = Op::Set { key: &self.keys.fence, value: value.as_bytes() };
+            consul.transact(&[fence]).await?.map_err(|(_, what)| Failure::Refused(what))?;
+            self.state().is_fence_needed = false;
+        }
         // The keys beside it are read after it, so that the note is no older than the record: a candidate that contends relies on it.
         let record = consul.get(&self.keys.record).await?;
         let around = self.keys.around(consul).await?;
@@ -296,4 +321,81 @@ pub(super) async fn release(
     ];
     // Refused: it is another one's, or nobody's, already.
     consul.transact(&operations).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seat::{DriverEvent, Key, Line, Turns};
+    use hustings_lease::{CandidateId, Input};
+    use hustings_testbed::{Cable, Consul, wait_for};
+    use std::time::{Duration, Instant};
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    async fn answer(told: &mut UnboundedReceiver<DriverEvent>) -> Answer {
+        loop {
+            if let DriverEvent::For(_, Input::Answer(_, answer)) = told.recv().await.expect("the seat holds the line") {
+                return answer;
+            }
+        }
+    }
+
+    /// Number of the last entry in the log of the servers, which has each transaction, also one that does nothing.
+    async fn last_entry(consul: &Consul) -> u64 {
+        let told = consul.http("GET", "agent/self", "").await.expect("it answers");
+        let told: serde_json::Value = serde_json::from_str(&told).expect("it is JSON");
+        let last = told["Stats"]["raft"]["last_log_index"].as_str().expect("it is told");
+        last.parse().expect("a number")
+    }
+
+    /// Goal: a key that is locked when its candidate has gone holds nobody up. Method: the request to stand waits in a cable that is cut, a look
+    /// by another way finds nothing, and then it arrives.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_request_to_stand_that_is_done_late_does_nothing() {
+        let consul = Consul::start("").await.expect("it starts");
+        let cable = Cable::to(&consul.host()).expect("a port is free");
+        let url = format!("consul://{},{}/late", cable.host(), consul.host());
+        let election = crate::Election::open(&url).expect("the URL is right");
+        let session = Arc::new(Session::new(&super::super::http::Place::of(election.store()), Duration::from_secs(10)));
+        let (sent, ttl) = (boot_micros(), Duration::from_secs(10));
+        // An agent that has just begun registers itself first.
+        let is_registered = async || {
+            let node = consul.http("GET", "catalog/node/c1", "").await.ok()?;
+            node.contains("c1").then_some(())
+        };
+        wait_for("the agent's node", is_registered).await.expect("it registers itself");
+        let id = session.consul.create_session(ttl).await.expect("it is granted");
+        session.lease.granted(id, sent);
+        let (tell, mut told) = unbounded_channel();
+        let sitter = Sitter {
+            election: "late".to_owned(),
+            id: CandidateId::named("a"),
+            priority: 0,
+            value: String::new(),
+            patience: Duration::from_secs(1),
+            last_end: None,
+            turns: Turns::new(),
+            line: Line { key: Key::next(), told: tell },
+        };
+        let mut seat = ConsulSeat::new(session.clone(), sitter);
+        seat.ask(Attempt(1), Request::Look);
+        assert_eq!(answer(&mut told).await, Answer::Gone);
+        cable.cut();
+        seat.ask(Attempt(2), Request::Contend { over: None });
+        assert_eq!(answer(&mut told).await, Answer::Unknown);
+        session.consul.move_on();
+        seat.ask(Attempt(3), Request::Look);
+        assert_eq!(answer(&mut told).await, Answer::Gone);
+        let (before, begun) = (last_entry(&consul).await, Instant::now());
+        cable.mend();
+        while last_entry(&consul).await == before {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it never arrives");
+            tokio::task::yield_now().await;
+        }
+        seat.ask(Attempt(4), Request::Look);
+        assert_eq!(answer(&mut told).await, Answer::Gone, "it is locked, and nobody leads");
+        seat.ask(Attempt(5), Request::Contend { over: None });
+        let then = answer(&mut told).await;
+        assert!(matches!(then, Answer::Won(_)), "{then:?}");
+    }
 }

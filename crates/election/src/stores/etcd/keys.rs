@@ -43,6 +43,11 @@ impl Names {
         format!("{}{lease:x}", self.entries)
     }
 
+    /// The key that keeps a request to stand from being done late. It hangs on the lease, too, and is no entry in anybody's eyes.
+    pub(super) fn fence(&self, lease: i64) -> String {
+        format!("{}.fence.{lease:x}", self.election())
+    }
+
     /// The key behind the last entry.
     pub(super) fn entries_end(&self) -> Bytes {
         hustings_api::client::prefix_end(self.entries.as_bytes())

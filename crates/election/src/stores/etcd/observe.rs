@@ -2,7 +2,7 @@
 
 use super::keys::{Names, generation_of, standing, token_of};
 use super::reach::{Reach, is_denial};
-use super::requests::{entries, is_last_written, one, put};
+use super::requests::{entries, is_created, is_last_written, one, put};
 use super::watches::{Watches, Watching};
 use crate::address::StoreAddress;
 use crate::observe::{Leader, StoreError, Wish};
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Time that one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Deletions of one transaction; etcd takes 128 operations.
+/// Deletions in the transaction that raises a generation; etcd takes 128 operations.
 const OPERATIONS_MAX: usize = 100;
 
 /// A watch over an election, opened anew when it breaks.
@@ -145,31 +145,39 @@ async fn act(reach: &Reach, names: &Names, wish: &Wish) -> Result<String, StoreE
             client.kv().put(put).await.map_err(|status| refused(reach, &status, "readwrite"))?;
             Ok(format!("told {}, token {}", leader.id, leader.token))
         }
-        Wish::Raise => {
-            let (kvs, _) = range(reach, &client, one(&names.generation)).await?;
-            let known = generation_of(kvs.first()).unwrap_or(0);
-            let raised = known.checked_add(1).ok_or_else(|| StoreError::Silent(AT_ITS_END.to_owned()))?;
-            let compare = is_last_written(&names.generation, kvs.first().map_or(0, |kv| kv.mod_revision));
-            // Entries that came back with the store's old history would lead with tokens of the new generation.
-            let (found, _) = range(reach, &client, entries(names, 0)).await?;
-            let mut deletions: Vec<RequestOp> =
-                found.into_iter().filter(|kv| names.is_entry(&kv.key)).map(|kv| delete(kv.key)).collect();
-            while deletions.len() > OPERATIONS_MAX {
-                let success = deletions.split_off(deletions.len() - OPERATIONS_MAX);
-                let txn = TxnRequest { compare: Vec::new(), success, failure: Vec::new() };
-                client.kv().txn(txn).await.map_err(|status| refused(reach, &status, "readwrite"))?;
-            }
-            let success = std::iter::once(put(&names.generation, raised.to_string())).chain(deletions).collect();
-            let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
-            let answer =
-                client.kv().txn(txn).await.map_err(|status| refused(reach, &status, "readwrite"))?.into_inner();
-            match answer.succeeded {
-                true => Ok(format!("the generation of {} is {raised} now", names.election())),
-                false => {
-                    let why = "somebody else changed the generation meanwhile: look, and raise it again";
-                    Err(StoreError::Silent(why.to_owned()))
-                }
-            }
+        Wish::Raise => raise(reach, &client, names).await,
+    }
+}
+
+/// Raises the generation, and deletes the entries of the one before: with the store's old history they may have come back, and would lead with
+/// tokens of the new generation.
+async fn raise(reach: &Reach, client: &Client, names: &Names) -> Result<String, StoreError> {
+    let write = async |txn: TxnRequest| {
+        let answer = client.kv().txn(txn).await.map_err(|status| refused(reach, &status, "readwrite"))?.into_inner();
+        Ok::<_, StoreError>((answer.succeeded, answer.header.map_or(0, |header| header.revision)))
+    };
+    let (kvs, _) = range(reach, client, one(&names.generation)).await?;
+    let known = generation_of(kvs.first()).unwrap_or(0);
+    let raised = known.checked_add(1).ok_or_else(|| StoreError::Silent(AT_ITS_END.to_owned()))?;
+    let compare = vec![is_last_written(&names.generation, kvs.first().map_or(0, |kv| kv.mod_revision))];
+    let (found, _) = range(reach, client, entries(names, 0)).await?;
+    let deletions = found.into_iter().filter(|kv| names.is_entry(&kv.key)).map(|kv| delete(kv.key));
+    let success = std::iter::once(put(&names.generation, raised.to_string())).chain(deletions.take(OPERATIONS_MAX));
+    let (is_raised, at) = write(TxnRequest { compare, success: success.collect(), failure: Vec::new() }).await?;
+    if !is_raised {
+        let why = "somebody else changed the generation meanwhile: look, and raise it again";
+        return Err(StoreError::Silent(why.to_owned()));
+    }
+    // Those that came between, and those that one transaction does not take; whoever comes from now on is of the new generation.
+    loop {
+        let (mut found, _) = range(reach, client, entries(names, 0)).await?;
+        found.retain(|kv| names.is_entry(&kv.key) && kv.create_revision < at);
+        if found.is_empty() {
+            return Ok(format!("the generation of {} is {raised} now", names.election()));
+        }
+        for kv in found {
+            let compare = vec![is_created(&String::from_utf8_lossy(&kv.key), kv.create_revision)];
+            write(TxnRequest { compare, success: vec![delete(kv.key)], failure: Vec::new() }).await?;
         }
     }
 }

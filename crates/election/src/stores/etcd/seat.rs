@@ -7,6 +7,7 @@ use super::keys::{Names, generation_of, standing, token_of};
 use super::reach::is_denial;
 use super::requests::{entries, is_created, is_last_written, one, put};
 use super::session::Session;
+use super::watches::Watching;
 use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
 use crate::stores::history::until_written;
@@ -20,7 +21,7 @@ use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnR
 use hustings_api::mvccpb::{KeyValue, event::EventType};
 use hustings_api::{Client, EtcdError};
 use hustings_lease::candidate::HEIR_TIME;
-use hustings_lease::{Answer, Attempt, Note, Observation, Refusal, Request, Token, Version};
+use hustings_lease::{Answer, Attempt, Input, Note, Observation, Refusal, Request, Token, Version, Why};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -45,6 +46,11 @@ struct Shared {
 struct State {
     /// The lease on which this candidate's entry stands, and the entry's token.
     entry: Option<(i64, Token)>,
+    /// The token of the tenure that this candidate was told of last; it may be over.
+    tenure: Option<Token>,
+    /// The attempt that was asked last, renewals apart.
+    asked: Option<Attempt>,
+    fence: Fence,
     /// The note that was there before this candidate won, and since when it knows of a leader.
     note: Option<Note>,
     seen_at_micros: u64,
@@ -57,6 +63,16 @@ impl Drop for State {
     }
 }
 
+/// The state of a lease's fence: a request to stand does nothing once that was written again.
+#[derive(Clone, Copy, Default)]
+struct Fence {
+    lease: i64,
+    /// The revision that wrote it last; 0 if it is not there.
+    revision: i64,
+    /// A request to stand had no answer, and may still be done.
+    is_needed: bool,
+}
+
 /// The keys of an election at a revision.
 struct Queue {
     revision: i64,
@@ -65,6 +81,10 @@ struct Queue {
     note: Option<Note>,
     /// `None` when what stands there cannot be read.
     generation: Option<u32>,
+    /// The revision that wrote the generation; entries before it are of another one.
+    raised_at: i64,
+    /// The revision that wrote the fence of the lease that was asked for; 0 if it is not there.
+    fence: i64,
 }
 
 impl EtcdSeat {
@@ -96,10 +116,11 @@ impl Seat for EtcdSeat {
             return renewal.0;
         }
         // The lease is the session's: it counts from the session's last renewal, which left before this request.
-        let from = shared.session.lease.held().map_or_else(boot_micros, |held| held.since_micros);
+        let (lease, from) = shared.session.lease.footing();
         self.counted_from = self.counted_from.max(from);
+        shared.state().asked = Some(attempt);
         tokio::spawn(async move {
-            let answer = shared.carry_out(request).await;
+            let answer = shared.carry_out(attempt, request, lease).await;
             shared.sitter.line.answer(attempt, answer);
         });
         from
@@ -120,6 +141,7 @@ impl Seat for EtcdSeat {
     }
 
     fn won(&mut self, token: Token) {
+        self.shared.state().tenure = Some(token);
         let shared = self.shared.clone();
         until_written(&self.shared.sitter, move || {
             let shared = shared.clone();
@@ -133,22 +155,27 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
+    /// Asks, on the lease that was there when the request was asked for.
+    async fn carry_out(self: &Arc<Shared>, attempt: Attempt, request: Request, lease: Option<i64>) -> Answer {
         let Some(client) = self.session.client() else { return Answer::Refused(Refusal::Unreachable) };
         let asked = async {
-            let answer = self.ask(&request, &client).await;
+            if self.state().asked != Some(attempt) {
+                // Its turn came late: what was asked since then counts on it never having left.
+                return Ok(Answer::Refused(Refusal::Unreachable));
+            }
+            let answer = self.ask(&request, &client, lease).await;
             // The proof of the user has ended, or users count only since this session began: nothing was done yet.
             let is_unproven = answer.as_ref().is_err_and(|status| {
                 matches!(EtcdError::of(status), Some(EtcdError::InvalidAuthToken | EtcdError::UserEmpty))
             });
             match is_unproven && self.session.reach.authenticate(&client).await.is_ok() {
-                true => self.ask(&request, &client).await,
+                true => self.ask(&request, &client, lease).await,
                 false => answer,
             }
         };
         match self.sitter.in_turn(&request, asked).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(status)) => self.failed(&status),
+            Ok(Err(status)) => self.failed(&status, lease),
             Err(none) => {
                 if none == NoAnswer::Late {
                     self.session.lease.suspect();
@@ -158,16 +185,21 @@ impl Shared {
         }
     }
 
-    async fn ask(self: &Arc<Shared>, request: &Request, client: &Client) -> Result<Answer, tonic::Status> {
+    async fn ask(
+        self: &Arc<Shared>,
+        request: &Request,
+        client: &Client,
+        lease: Option<i64>,
+    ) -> Result<Answer, tonic::Status> {
         match request {
-            Request::Contend { .. } => self.contend(client).await,
+            Request::Contend { .. } => self.contend(client, lease).await,
             Request::Look => self.look(client).await,
             Request::Release(note) => self.release(client, note).await,
             Request::Renew => unreachable!("renewals are the session's"),
         }
     }
 
-    fn failed(&self, status: &tonic::Status) -> Answer {
+    fn failed(&self, status: &tonic::Status, lease: Option<i64>) -> Answer {
         if is_denial(status) {
             let election = &self.sitter.election;
             let needs = format!("let root execute: hustings role grant-permission ROLE readwrite {election} --prefix");
@@ -177,8 +209,8 @@ impl Shared {
         }
         match status.code() {
             tonic::Code::NotFound => {
-                // The lease on which the entry was to stand.
-                self.session.lease.held().inspect(|held| self.session.lose(held.lease));
+                // The lease on which the entry was to stand; the session may have another one by now.
+                lease.inspect(|lease| self.session.lose(*lease));
                 Answer::Refused(Refusal::Other(status.message().to_owned()))
             }
             tonic::Code::InvalidArgument
@@ -193,34 +225,79 @@ impl Shared {
         }
     }
 
-    /// The three reads that show the whole election.
-    fn reads(&self) -> Vec<RequestOp> {
+    /// The reads that show the whole election, and a lease's fence.
+    fn reads(&self, lease: Option<i64>) -> Vec<RequestOp> {
+        let fence = lease.map(|lease| one(&self.names.fence(lease)));
         [entries(&self.names, 0), one(&self.names.note), one(&self.names.generation)]
             .into_iter()
+            .chain(fence)
             .map(|range| RequestOp { request: Some(Op::RequestRange(range)) })
             .collect()
     }
 
-    async fn contend(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
-        let Some(held) = self.session.lease.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
-        let key = self.names.entry(held.lease);
+    async fn contend(self: &Arc<Shared>, client: &Client, lease: Option<i64>) -> Result<Answer, tonic::Status> {
+        let Some(lease) = lease.filter(|lease| self.session.lease.is_held(lease)) else {
+            return Ok(Answer::Refused(Refusal::Unreachable));
+        };
+        let key = self.names.entry(lease);
         let Sitter { id, priority, value, .. } = &self.sitter;
         let value = Entry::new(id, *priority, value).to_bytes().into();
-        let put = PutRequest { key: key.clone().into(), value, lease: held.lease, ..PutRequest::default() };
+        let put = PutRequest { key: key.clone().into(), value, lease, ..PutRequest::default() };
         let mut success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
-        success.extend(self.reads());
-        let txn = TxnRequest { compare: vec![is_created(&key, 0)], success, failure: self.reads() };
-        let queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
-        Ok(self.take_in(queue, client, held.lease))
+        success.extend(self.reads(Some(lease)));
+        let fence = {
+            let mut state = self.state();
+            let known = Some(state.fence).filter(|fence| fence.lease == lease).unwrap_or_default();
+            state.fence = Fence { lease, is_needed: true, ..known };
+            known.revision
+        };
+        let compare = vec![is_created(&key, 0), is_last_written(&self.names.fence(lease), fence)];
+        let txn = TxnRequest { compare, success, failure: self.reads(Some(lease)) };
+        let mut queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
+        self.state().fence = Fence { lease, revision: queue.fence, is_needed: false };
+        self.leave_old_generation(&mut queue, client, lease).await?;
+        Ok(self.take_in(queue, lease))
+    }
+
+    /// The tenure that stands on this entry; `None` if this candidate does not lead by it.
+    fn tenure_of(&self, entry: &KeyValue) -> Option<Token> {
+        self.state().tenure.filter(|tenure| tenure.number == entry.create_revision.unsigned_abs())
+    }
+
+    /// Deletes this candidate's entry if it stood before the generation was raised: its token would be none of this generation.
+    async fn leave_old_generation(&self, queue: &mut Queue, client: &Client, lease: i64) -> Result<(), tonic::Status> {
+        let Some(place) = queue.old(&self.names.entry(lease)) else { return Ok(()) };
+        let old = token_of(0, &queue.entries[place]);
+        client.kv().txn(release_of(&self.names, lease, old, None)).await?;
+        queue.entries.remove(place);
+        Ok(())
     }
 
     async fn look(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
-        // No comparison and only reads, none of them serializable: as linearizable as one read.
-        let txn = TxnRequest { success: self.reads(), ..TxnRequest::default() };
-        let queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
         let lease =
             self.state().entry.map(|(lease, _)| lease).or_else(|| self.session.lease.held().map(|held| held.lease));
+        // An entry that is not there, and may come: not after this. Otherwise such an entry would stay for as long as the session lives, and
+        // lead nobody.
+        let fenced =
+            Some(self.state().fence).filter(|fence| fence.is_needed && self.session.lease.is_held(&fence.lease));
+        let lease = fenced.map(|fence| fence.lease).or(lease);
+        let fence = fenced.map(|Fence { lease, .. }| {
+            let key = self.names.fence(lease).into();
+            RequestOp { request: Some(Op::RequestPut(PutRequest { key, lease, ..PutRequest::default() })) }
+        });
+        // No comparison, and no read is serializable: as linearizable as one read.
+        let success = fence.into_iter().chain(self.reads(lease)).collect();
+        let txn = TxnRequest { success, ..TxnRequest::default() };
+        let mut queue = Queue::of(client.kv().txn(txn).await?.into_inner(), &self.names);
         let Some(lease) = lease else { return Ok(Answer::Gone) };
+        self.state().fence = Fence { lease, revision: queue.fence, is_needed: false };
+        if let Some(old) = queue.old(&self.names.entry(lease)).and_then(|old| self.tenure_of(&queue.entries[old])) {
+            // Its work ends first, and what it holds is released last.
+            let why = Why::Asked("the generation of its token was raised".to_owned());
+            self.sitter.line.input(Input::StandDown(why));
+            return Ok(Answer::Won(old));
+        }
+        self.leave_old_generation(&mut queue, client, lease).await?;
         match (queue.entries.first(), queue.generation) {
             (Some(first), Some(generation)) => self.sitter.line.saw(Observation::Held {
                 by: standing(first).id,
@@ -230,11 +307,12 @@ impl Shared {
             }),
             _ => self.sitter.line.saw(Observation::Vacant { version: None, note: queue.note.clone() }),
         }
-        Ok(self.take_in(queue, client, lease))
+        Ok(self.take_in(queue, lease))
     }
 
-    /// Takes this candidate's place from a queue, and watches from there on.
-    fn take_in(self: &Arc<Shared>, queue: Queue, client: &Client, lease: i64) -> Answer {
+    /// Takes this candidate's place from a queue, and watches from there on: at the member that the session is at by now, which may be another
+    /// one than that which was asked.
+    fn take_in(self: &Arc<Shared>, queue: Queue, lease: i64) -> Answer {
         let Some(generation) = queue.generation else {
             return self.refusal.tell(&self.sitter.election, no_number(&self.names.generation, &self.sitter.election));
         };
@@ -272,7 +350,13 @@ impl Shared {
             left_at_micros: None,
         };
         let is_first = view.ahead.is_empty();
-        state.watcher = Some(tokio::spawn(follow(self.clone(), client.clone(), view, queue.revision + 1)));
+        // Where there is no way to the store, all look again once there is one.
+        state.watcher = self.session.client().map(|client| {
+            // From the note to the last entry; what lies between and is of another election is passed over.
+            let (from, end) = (format!("{}.", self.sitter.election), self.names.entries_end());
+            let watching = self.session.watches.open(&client, &from, end, queue.revision + 1);
+            tokio::spawn(follow(self.clone(), watching, view))
+        });
         if is_first { Answer::Won(token) } else { Answer::Waiting(Some(token)) }
     }
 
@@ -327,8 +411,15 @@ impl Queue {
         entries.retain(|entry| names.is_entry(&entry.key));
         entries.sort_by_key(|entry| entry.create_revision);
         let note = ranges.next().and_then(|kvs| note_of(&kvs.first()?.value));
-        let generation = generation_of(ranges.next().unwrap_or_default().first());
-        Queue { revision, entries, note, generation }
+        let generations = ranges.next().unwrap_or_default();
+        let raised_at = generations.first().map_or(0, |kv| kv.mod_revision);
+        let fence = ranges.next().and_then(|kvs| Some(kvs.first()?.mod_revision)).unwrap_or(0);
+        Queue { revision, entries, note, generation: generation_of(generations.first()), raised_at, fence }
+    }
+
+    /// Place of this entry, if it was there before the generation was raised.
+    fn old(&self, key: &str) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.key == key && entry.create_revision < self.raised_at)
     }
 }
 
@@ -344,19 +435,16 @@ struct View {
     left_at_micros: Option<u64>,
 }
 
-/// Watches the election from a revision on, until the stream breaks.
-async fn follow(shared: Arc<Shared>, client: Client, mut view: View, revision: i64) {
-    if watch(&shared, &client, &mut view, revision).await.is_none() {
+/// Follows the election until the stream breaks.
+async fn follow(shared: Arc<Shared>, watching: Watching, mut view: View) {
+    if watch(&shared, watching, &mut view).await.is_none() {
         shared.session.lease.suspect();
         tokio::time::sleep(Duration::from_millis(10)).await;
         shared.sitter.line.saw(Observation::Interrupted);
     }
 }
 
-async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision: i64) -> Option<()> {
-    // From the note to the last entry; what lies between and is of another election is passed over.
-    let from = format!("{}.", shared.sitter.election);
-    let mut watching = shared.session.watches.open(client, &from, shared.names.entries_end(), start_revision);
+async fn watch(shared: &Shared, mut watching: Watching, view: &mut View) -> Option<()> {
     loop {
         for event in watching.next().await? {
             let is_deleted = event.r#type() == EventType::Delete;
@@ -367,6 +455,9 @@ async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision
                 shared.state().note.clone_from(&view.note);
             } else if kv.key == shared.names.wish && !is_deleted {
                 view.on_wish(shared, &kv);
+            } else if kv.key == shared.names.generation {
+                // A look tells whether this candidate's entry is of the new one.
+                shared.sitter.line.saw(Observation::Interrupted);
             } else if shared.names.is_entry(&kv.key) {
                 view.on_entry(shared, kv, is_deleted);
             }
@@ -405,5 +496,71 @@ impl View {
         let mut entries: Vec<&KeyValue> = self.entries.values().collect();
         entries.sort_by_key(|entry| entry.create_revision);
         line.saw(Observation::Roster(entries.into_iter().map(standing).collect()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reach::Reach;
+    use super::super::session;
+    use super::*;
+    use crate::seat::{DriverEvent, Key, Line, Turns, UNDER_WAY_MAX};
+    use hustings_api::etcdserverpb::LeaseGrantRequest;
+    use hustings_lease::CandidateId;
+    use hustings_testbed::FakeEtcd;
+    use std::future::{pending, ready};
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    async fn answer(told: &mut UnboundedReceiver<DriverEvent>) -> Answer {
+        loop {
+            if let DriverEvent::For(_, Input::Answer(_, answer)) = told.recv().await.expect("the seat holds the line") {
+                return answer;
+            }
+        }
+    }
+
+    /// Goal: a candidate counts from no later a moment than its store does. Method: it asks to stand while there is no lease, and waits for
+    /// its turn; meanwhile a lease is granted that was asked for earlier.
+    #[tokio::test]
+    async fn a_request_stands_on_no_lease_that_comes_after_it_was_asked_for() {
+        let store = FakeEtcd::start(1).expect("a port is free");
+        let election = crate::Election::open(&store.url(&[0], "billing")).expect("the URL is right");
+        let long = Duration::from_secs(60);
+        let session = Arc::new(Session::new(Reach::new(election.store()), long));
+        session::connect(&session).await.expect("it accepts");
+        let (tell, mut told) = unbounded_channel();
+        let turns = Turns::new();
+        let mut seat = EtcdSeat::new(
+            session.clone(),
+            Sitter {
+                election: "billing".to_owned(),
+                id: CandidateId::named("a"),
+                priority: 0,
+                value: String::new(),
+                patience: long,
+                last_end: None,
+                turns: turns.clone(),
+                line: Line { key: Key::next(), told: tell },
+            },
+        );
+        let others: Vec<_> = (0..UNDER_WAY_MAX)
+            .map(|_| {
+                let turns = turns.clone();
+                tokio::spawn(async move { turns.take(long, pending::<()>()).await })
+            })
+            .collect();
+        while turns.take(Duration::from_millis(1), ready(())).await.is_ok() {}
+        let asked_for = boot_micros();
+        let client = session.client().expect("it is connected");
+        let granted = client.lease().lease_grant(LeaseGrantRequest { ttl: 60, id: 0 }).await.expect("it is granted");
+        let from = seat.ask(Attempt(1), Request::Contend { over: None });
+        session.lease.granted(granted.into_inner().id, asked_for);
+        others[0].abort();
+        let early = answer(&mut told).await;
+        assert!(from > asked_for && early == Answer::Refused(Refusal::Unreachable), "{early:?} counts too long");
+        assert_eq!(seat.ask(Attempt(2), Request::Contend { over: None }), asked_for);
+        let then = answer(&mut told).await;
+        assert!(matches!(then, Answer::Won(_)), "{then:?}");
+        others.iter().for_each(JoinHandle::abort);
     }
 }

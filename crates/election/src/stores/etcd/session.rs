@@ -67,7 +67,8 @@ impl Session {
         self.ttl / 10
     }
 
-    /// Time that a lease lives after its last renewal.
+    /// Time that a lease lives after its last renewal, and the time that the next one is asked for: members may be set to grant different
+    /// ones at the least, and candidates count with the first.
     pub(super) fn longest(&self) -> Duration {
         self.granted.get().copied().unwrap_or(self.ttl)
     }
@@ -77,9 +78,15 @@ impl Session {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Goes on at another member. Candidates hear of it once requests and watches go there: their leases do, and a watch that stays behind
+    /// may be silent for as long as that member is ill.
     fn set_client(&self, client: Option<Client>) {
+        let is_there = client.is_some();
         self.watches.move_on();
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        if is_there {
+            self.lease.interrupt();
+        }
     }
 
     /// This lease is gone; the keeper, which may be asleep, finds out.
@@ -193,12 +200,11 @@ async fn keep_on(session: &Session, profile: Profile, told: UnboundedSender<Driv
             // The lease is gone, and every entry with it; another one is asked for on the same connection.
             session.lease.interrupt();
         }
-        session.lease.interrupt();
         move_on(session).await;
     }
 }
 
-async fn connect(session: &Session) -> Result<(), Unreached> {
+pub(super) async fn connect(session: &Session) -> Result<(), Unreached> {
     if let Some(client) = session.client() {
         let proven = session.reach.authenticate(&client).await;
         if matches!(proven, Err(Unreached::Denied(_))) {
@@ -281,13 +287,15 @@ async fn grant(session: &Session, profile: Profile) -> Result<Duration, Denied> 
             (lease, granted, sent)
         }
     };
-    session.lease.granted(lease, sent);
     // The granted time may be more than was asked for, and is what candidates count with, now and later.
     let counted_with = *session.granted.get_or_init(|| granted);
     if granted < counted_with {
+        // Nobody may stand on it.
+        let _ = timeout(session.patience(), client.lease().lease_revoke(LeaseRevokeRequest { id: lease })).await;
         let why = format!("a lease of {granted:?} was granted where one of {counted_with:?} was before: start again");
         return Err(Denied::ForGood(why));
     }
+    session.lease.granted(lease, sent);
     Ok(granted)
 }
 
@@ -296,7 +304,7 @@ async fn grant_millis(session: &Session, client: &Client) -> Result<(i64, Durati
     let begun = Instant::now();
     loop {
         let sent = boot_micros();
-        let asked = timeout(session.patience() * 2, short::grant(&session.reach, client, session.ttl));
+        let asked = timeout(session.patience() * 2, short::grant(&session.reach, client, session.longest()));
         let (lease, granted) = asked.await.unwrap_or_else(|_| Err(Denied::ForNow("no answer".to_owned())))?;
         // While a member may be of an older build, whole seconds are granted. A cluster that was just founded knows soon.
         let is_rounded = session.ttl < Duration::from_secs(1) && granted > session.ttl && granted.subsec_nanos() == 0;
@@ -335,7 +343,7 @@ fn words(reach: &Reach, status: &tonic::Status) -> String {
 
 async fn grant_seconds(session: &Session, client: &Client) -> Result<(i64, Duration), Denied> {
     // Stores count whole seconds; a part of one is granted as a whole.
-    let seconds = i64::try_from(session.ttl.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
+    let seconds = i64::try_from(session.longest().as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
     let asked =
         timeout(session.patience(), client.lease().lease_grant(LeaseGrantRequest { ttl: seconds, id: 0 })).await;
     let answer = match asked {

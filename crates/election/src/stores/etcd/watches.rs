@@ -11,6 +11,7 @@ use hustings_api::mvccpb::Event;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tonic::metadata::MetadataValue;
 
 /// Watches on one stream; servers take a thousand at the least.
 const PER_STREAM_MAX: usize = 500;
@@ -81,7 +82,10 @@ impl Stream {
         let weak = Arc::downgrade(&stream);
         tokio::spawn(async move {
             let outgoing = tokio_stream::wrappers::UnboundedReceiverStream::new(outgoing);
-            if let Ok(answers) = client.watch().watch(outgoing).await {
+            let mut request = tonic::Request::new(outgoing);
+            // A member that has lost its leader, and not its clients, ends the streams of those that insist on one; others just hear nothing.
+            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+            if let Ok(answers) = client.watch().watch(request).await {
                 let mut answers = answers.into_inner();
                 while let Ok(Some(answer)) = answers.message().await {
                     let Some(stream) = weak.upgrade() else { return };

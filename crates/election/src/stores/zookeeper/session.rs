@@ -313,7 +313,8 @@ async fn open(session: &Session, endpoint: &str) -> Result<Connection, Unusable>
         user: session.user.as_ref().map(|user| user.0.as_str()),
         session: known.as_ref(),
         last_zxid,
-        ttl: session.ttl,
+        // Members may be set to grant different ones at the least, and candidates count with the first.
+        ttl: session.granted.get().copied().unwrap_or(session.ttl),
         patience: session.patience(),
     };
     let connection = match Connection::open(dial).await {
