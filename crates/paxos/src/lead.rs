@@ -94,6 +94,7 @@ impl Paxos {
     /// Sends as many accepts as the window takes.
     pub(crate) fn send_accepts_to(&mut self, to: NodeId, out: &mut Effects<Paxos>) {
         let (commit, limits) = (self.node.commit, self.node.limits);
+        let is_link_down = self.node.links_down.contains(&to);
         let Some(reign) = self.reign_mut().filter(|reign| reign.stage != Stage::Preparing) else { return };
         let ballot = reign.ballot;
         let Some(peer) = reign.office.peers.get_mut(&to) else { return };
@@ -112,6 +113,9 @@ impl Paxos {
                 accepts.push(accept.clone());
             }
             let Some(last) = accepts.last().map(|accept: &Accept| accept.entry().lsn.index) else { return };
+            if is_link_down {
+                peer.lost_from.get_or_insert(peer.next);
+            }
             peer.on_sent(last, bytes);
             // New accepts rest on nothing: the promise that they do rest on is durable at this node, or this ballot
             // would have no quorum.

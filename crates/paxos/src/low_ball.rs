@@ -274,7 +274,7 @@ impl Paxos {
             RoleState::Reign(reign) if reign.stage != Stage::Preparing => {
                 // Messages under way may be lost.
                 if let Some(peer) = reign.office.peers.get_mut(&peer) {
-                    peer.rewind(commit + 1);
+                    peer.on_link_up(commit + 1);
                 }
                 self.send_heartbeat_to(peer, out);
                 self.send_accepts_to(peer, out);

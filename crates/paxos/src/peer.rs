@@ -24,12 +24,15 @@ pub struct Peer {
     pub committed: u64,
     /// The heartbeat that asks about what was sent before it, and the last slot of that.
     pub mark: Option<(u64, u64)>,
+    /// The first slot that was sent while its link was down: that and what was sent after it never arrived.
+    pub lost_from: Option<u64>,
 }
 
 impl Peer {
     /// A peer of which nothing is known.
     pub fn new() -> Peer {
-        Peer { known: Known::default(), next: 1, inflight: VecDeque::new(), committed: 0, mark: None }
+        let inflight = VecDeque::new();
+        Peer { known: Known::default(), next: 1, inflight, committed: 0, mark: None, lost_from: None }
     }
 
     /// Whether the heartbeat that leaves now must ask it for an answer, as [`Known::asks`] says: always while something is under
@@ -44,6 +47,15 @@ impl Peer {
         self.next = next;
         self.inflight.retain(|(last, _)| *last < next);
         self.mark = None;
+    }
+
+    /// Its link is up again, and everything is sent again from here on. What was under way when the link broke may have arrived, and wait
+    /// for its disk; what was sent since has not.
+    pub fn on_link_up(&mut self, next: u64) {
+        if let Some(lost_from) = self.lost_from.take() {
+            self.inflight.retain(|(last, _)| *last < lost_from);
+        }
+        self.rewind(next);
     }
 
     /// Frees the window of these slots, which arrived, durably.

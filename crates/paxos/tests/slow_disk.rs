@@ -89,6 +89,21 @@ fn a_follower_whose_disk_is_slower_than_the_load_holds_no_more() {
 }
 
 #[test]
+fn one_that_was_away_gets_the_next_value_at_once() {
+    // Goal: what was sent to a member while its link was down fills no window. Method: n3 is away for many windows, and what it asks for
+    // when it is back does not come; n1 needs it for the next value.
+    let mut theatre = led();
+    theatre.sever(1, 3);
+    write(&mut theatre, 100);
+    theatre.keep_losing(|_, to, said| to == 3 && matches!(said, Message::RetransmitResponse { .. }));
+    theatre.join(1, 3);
+    theatre.settle();
+    theatre.isolate(2);
+    write(&mut theatre, 1);
+    assert_eq!((theatre.lines(1).len(), theatre.lines(3).len()), (101, 0));
+}
+
+#[test]
 fn what_is_asked_for_without_a_leader_waits_for_the_disk_and_goes_on_from_there() {
     // Method: n3 comes back when the leader is gone, and asks n2 once; its disk takes what it is given in one go, later.
     let mut theatre = led();
