@@ -102,6 +102,11 @@ pub fn output_argument() -> Arg {
         .help("For people or for programs (one JSON object per line)")
 }
 
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,8 +120,3 @@ mod tests {
         drop(end);
     }
 }
-
-/// The example of the README compiles and holds.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-pub struct Readme;

@@ -376,6 +376,8 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
+    use crate::rules::VERSION_MAX;
+    use crate::users::{Accounts, AccountsChange, Named, Permission, RolePermission};
     use crate::{Advance, Command, Compact, DeleteRange, KvStore, LeaseKeepAlive, LeaseRevoke, Put};
 
     fn number() -> impl Strategy<Value = i64> {
@@ -407,6 +409,28 @@ mod tests {
         fn lease()(id in number(), ttl in number(), deadline_seconds: u64) -> RecordKind {
             RecordKind::Lease(LeaseRecord { id, ttl, deadline_seconds, deadline_nanos: 0, ttl_millis: 0 })
         }
+    }
+
+    /// Goal: what was written is read again, however large it became. Method: a role of sixty permissions, each as long as a request may be,
+    /// which is more than a block was read of once.
+    #[test]
+    fn a_role_of_many_long_permissions_is_read_again() {
+        let mut store = KvStore::new();
+        store.adopt(VERSION_MAX);
+        let mut run = |index, change| {
+            let command = Command::Accounts(Accounts { change: Some(change) });
+            store.apply(Lsn::new(1, index), &command.to_payload()).expect("it is done");
+        };
+        run(1, AccountsChange::RoleAdd(Named { name: "r".into() }));
+        for number in 0..60 {
+            let key = Bytes::from([&[number][..], &[b'k'; 1_500_000]].concat());
+            let permission = Some(Permission { kind: 2, key, range_end: Bytes::new() });
+            run(2 + u64::from(number), AccountsChange::RoleGrant(RolePermission { role: "r".into(), permission }));
+        }
+        let mut bytes = BytesMut::new();
+        KvStore::encode(&store.freeze(), &mut |chunk| bytes.extend_from_slice(&chunk));
+        assert!(bytes.len() > 85 << 20);
+        assert!(KvStore::decode(&mut bytes.freeze()).expect("it is read") == store);
     }
 
     fn snapshot_of(records: Vec<RecordKind>) -> Vec<u8> {

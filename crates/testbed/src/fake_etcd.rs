@@ -39,7 +39,7 @@ pub enum Call {
     Contend,
     /// A transaction without a condition: a candidate looks.
     Look,
-    /// Any other transaction.
+    /// A transaction of any other form.
     Other,
 }
 

@@ -80,23 +80,26 @@ impl Warden {
 
     fn run(mut self) -> std::io::Result<()> {
         loop {
-            let (has_line, has_ended) = self.wait()?;
+            let has_ended = self.wait()?;
             // What runs before the stop may outlast COMMAND, which it has told to end perhaps.
             match has_ended {
                 true if self.preparing.is_some() => self.on_prepared(),
                 true => return self.on_ended(),
                 false => {}
             }
-            if has_line && !self.read_lines()? {
+            // What the sidecar has said until this moment is read before anything is done by it: a renewal that was told in time stops nobody,
+            // wherever this process stood still.
+            let now = boot_micros();
+            if !self.read_lines()? {
                 return self.on_orphaned();
             }
-            // After what the sidecar has said: a renewal that was told in time stops nobody, also when this process wakes late.
-            self.look_at_clock();
+            self.look_at_clock(now);
         }
     }
 
-    /// Waits until there is a line to read, what is awaited has ended (COMMAND, or what runs before its stop), or a moment has come.
-    fn wait(&mut self) -> std::io::Result<(bool, bool)> {
+    /// Waits until there is a line to read, what is awaited has ended (COMMAND, or what runs before its stop), or a moment has come; says
+    /// whether it was the end.
+    fn wait(&mut self) -> std::io::Result<bool> {
         let mut asked = vec![
             PollFd::from_borrowed_fd(self.lines.socket().as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.timer.as_fd(), PollFlags::IN),
@@ -109,8 +112,7 @@ impl Warden {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let is_ready = |place: usize| asked.get(place).is_some_and(|one| !one.revents().is_empty());
-        Ok((is_ready(0), is_ready(2)))
+        Ok(asked.get(2).is_some_and(|one| !one.revents().is_empty()))
     }
 
     /// False when the sidecar is gone.
@@ -215,9 +217,8 @@ impl Warden {
         self.tell(&Tell::Prepared { instead });
     }
 
-    /// Does what is due, however late.
-    fn look_at_clock(&mut self) {
-        let now = boot_micros();
+    /// Does what is due at this moment, however late.
+    fn look_at_clock(&mut self, now: u64) {
         if let Some(running) = &mut self.running {
             if running.stop_micros.is_some_and(|stop| stop <= now) {
                 (running.stop_micros, running.at_deadline) = (None, true);
