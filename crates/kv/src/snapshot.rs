@@ -430,7 +430,8 @@ mod tests {
         let mut bytes = BytesMut::new();
         KvStore::encode(&store.freeze(), &mut |chunk| bytes.extend_from_slice(&chunk));
         assert!(bytes.len() > 85 << 20);
-        assert!(KvStore::decode(&mut bytes.freeze()).expect("it is read") == store);
+        let read = KvStore::decode(&mut bytes.freeze()).expect("it is read");
+        assert!(read.freeze().users() == store.freeze().users());
     }
 
     fn snapshot_of(records: Vec<RecordKind>) -> Vec<u8> {
