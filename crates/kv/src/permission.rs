@@ -20,7 +20,7 @@ use crate::store::Key;
 use crate::users::{AccountsError, PermissionKind, User, Users};
 use crate::{Command, Put, Request, Txn, View};
 
-/// Looks at a role that may be taken to tell whether a request is permitted, where it is not an entry yet: some 20 milliseconds.
+/// Looks at a role that may be taken to tell whether a request is permitted, where it is not an entry yet.
 const STEPS_MAX: u64 = 100_000;
 
 /// Cost of such a look, in visits of a key.

@@ -490,7 +490,7 @@ mod tests {
     }
 
     /// Goal: a message that comes a byte at a time costs a look at each byte, and not a look at all of it for each. Method: a megabyte of
-    /// quotation marks and braces within a string, which took minutes.
+    /// quotation marks and braces within a string, which would take the square of that.
     #[test]
     fn a_message_in_very_many_pieces_is_read_once() {
         let key = r#"\"}]{["#.repeat(170_000);
