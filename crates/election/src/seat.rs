@@ -212,3 +212,37 @@ mod tests {
         assert_eq!(turns.take(soon, pending::<()>()).await, Err(NoAnswer::Late));
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! A seat without its candidate: the test asks, and hears the answers.
+
+    use super::*;
+    use hustings_lease::Answer;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    /// A candidate of this election, as a seat knows it, and the line to it.
+    pub(crate) fn sitter(election: &str, patience: Duration, turns: Turns) -> (Sitter, UnboundedReceiver<DriverEvent>) {
+        let (tell, told) = unbounded_channel();
+        let sitter = Sitter {
+            election: election.to_owned(),
+            id: CandidateId::named("a"),
+            priority: 0,
+            value: String::new(),
+            patience,
+            last_end: None,
+            turns,
+            line: Line { key: Key::next(), told: tell },
+        };
+        (sitter, told)
+    }
+
+    /// The next answer that a candidate is told.
+    pub(crate) async fn answer(told: &mut UnboundedReceiver<DriverEvent>) -> Answer {
+        loop {
+            if let DriverEvent::For(_, Input::Answer(_, answer)) = told.recv().await.expect("the seat holds the line") {
+                return answer;
+            }
+        }
+    }
+}

@@ -44,6 +44,14 @@ fn assert_in_step(theatre: &mut Theatre) {
     assert_eq!(theatre.lines(3).len(), theatre.lines(1).len());
 }
 
+/// Twenty heartbeats later n3 is in step.
+fn assert_catches_up(theatre: &mut Theatre) {
+    for _ in 0..20 {
+        theatre.heartbeat(1);
+    }
+    assert_in_step(theatre);
+}
+
 #[test]
 fn a_follower_whose_disk_hangs_holds_two_windows_at_most() {
     for link_breaks in [false, true] {
@@ -62,10 +70,7 @@ fn a_follower_whose_disk_hangs_holds_two_windows_at_most() {
         assert_eq!((theatre.lines(1).len(), theatre.lines(3).len()), (250, 0), "the others write all the same");
         theatre.release_disk(3);
         theatre.settle();
-        for _ in 0..20 {
-            theatre.heartbeat(1);
-        }
-        assert_in_step(&mut theatre);
+        assert_catches_up(&mut theatre);
     }
 }
 
@@ -82,10 +87,7 @@ fn a_follower_whose_disk_is_slower_than_the_load_holds_no_more() {
     let behind = theatre.lines(3).len();
     assert!(behind > 0 && behind < 400, "it goes on at its disk's pace: {behind}");
     theatre.release_disk(3);
-    for _ in 0..20 {
-        theatre.heartbeat(1);
-    }
-    assert_in_step(&mut theatre);
+    assert_catches_up(&mut theatre);
 }
 
 #[test]

@@ -197,12 +197,16 @@ fn files_in(directory: &Path) -> io::Result<Vec<(u64, u64)>> {
 /// The directory or a file cannot be read.
 pub fn read_all(directory: &Path) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
-    let marks = directory.join(lasting::DIRECTORY);
-    if marks.is_dir() {
-        read_files(&marks, &mut all)?;
+    for directory in directories_of(directory) {
+        read_files(&directory, &mut all)?;
     }
-    read_files(directory, &mut all)?;
     Ok(all)
+}
+
+/// The directories of a recording, that of the lasting marks first, if there is one.
+fn directories_of(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let marks = Some(directory.join(lasting::DIRECTORY)).filter(|marks| marks.is_dir());
+    marks.into_iter().chain([directory.to_path_buf()])
 }
 
 /// The number of bytes that [`read_all`] would read now.
@@ -210,9 +214,8 @@ pub fn read_all(directory: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read_all`].
 pub fn length_of_all(directory: &Path) -> io::Result<usize> {
-    let marks = directory.join(lasting::DIRECTORY);
     let mut bytes = 0;
-    for directory in [Some(marks).filter(|marks| marks.is_dir()), Some(directory.to_path_buf())].into_iter().flatten() {
+    for directory in directories_of(directory) {
         bytes += files_in(&directory)?.iter().map(|(_, length)| length).sum::<u64>();
     }
     Ok(usize::try_from(bytes.min(READ_BYTES_MAX)).unwrap_or(usize::MAX))

@@ -2,7 +2,7 @@
 //! Method: an unprivileged sidecar, and a command that its set-user-ID bit makes root's, as `sudo` is.
 
 use crate::support::{Running, signal_pid};
-use crate::{Story, is_alive};
+use crate::{Begun, Story, is_alive};
 use rustix::process::{Signal, geteuid};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -47,12 +47,17 @@ async fn a_command_that_became_root_is_waited_for(become_root: impl Fn(&str, &st
     let mut second = Running::start(&mut story.sidecar("b", &[], &["sh", "-c", &work("b")]));
     second.line_with("waits for its turn");
     first.signal(Signal::TERM);
+    is_waited_for(&story, &mut first, &begun).await;
+}
+
+/// Nobody works beside what the first one cannot end; once root has ended it the second one does.
+async fn is_waited_for(story: &Story, first: &mut Running, begun: &Begun) {
     first.line_with("the command cannot be killed");
     assert!(is_alive(begun.command), "nobody could end it");
     let log = std::fs::read_to_string(story.path("log")).expect("it was written");
-    assert_eq!(log.lines().count(), 1, "two commands run: {log}");
+    assert_eq!(log.lines().count(), 1, "another command runs beside it: {log}");
     signal_pid(begun.command, Signal::KILL);
-    story.the_second_works(&begun).await;
+    story.the_second_works(begun).await;
     first.end();
 }
 
@@ -88,11 +93,5 @@ async fn a_command_before_the_stop_that_cannot_be_killed_holds_its_election() {
     second.line_with("waits for its turn");
     first.signal(Signal::TERM);
     let begun = story.begun(1).await[0].clone();
-    first.line_with("the command cannot be killed");
-    assert!(is_alive(begun.command), "nobody could end it");
-    let log = std::fs::read_to_string(story.path("log")).expect("it was written");
-    assert_eq!(log.lines().count(), 1, "another command runs beside it: {log}");
-    signal_pid(begun.command, Signal::KILL);
-    story.the_second_works(&begun).await;
-    first.end();
+    is_waited_for(&story, &mut first, &begun).await;
 }

@@ -134,7 +134,7 @@ impl Keys {
             (CompareTarget::Mod, Some(TargetUnion::ModRevision(revision))) => {
                 (known.map_or(0, |kv| kv.mod_revision), *revision)
             }
-            other => unimplemented!("nobody compares {other:?}"),
+            other => panic!("this store compares revisions alone, and not {other:?}"),
         };
         match compare.result() {
             CompareResult::Equal => mine == theirs,

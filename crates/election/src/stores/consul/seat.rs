@@ -326,19 +326,10 @@ pub(super) async fn release(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seat::{DriverEvent, Key, Line, Turns};
-    use hustings_lease::{CandidateId, Input};
+    use crate::seat::Turns;
+    use crate::seat::testing::{answer, sitter};
     use hustings_testbed::{Cable, Consul, wait_for};
     use std::time::{Duration, Instant};
-    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-
-    async fn answer(told: &mut UnboundedReceiver<DriverEvent>) -> Answer {
-        loop {
-            if let DriverEvent::For(_, Input::Answer(_, answer)) = told.recv().await.expect("the seat holds the line") {
-                return answer;
-            }
-        }
-    }
 
     /// Number of the last entry in the log of the servers, which has each transaction, also one that does nothing.
     async fn last_entry(consul: &Consul) -> u64 {
@@ -366,17 +357,7 @@ mod tests {
         wait_for("the agent's node", is_registered).await.expect("it registers itself");
         let id = session.consul.create_session(ttl).await.expect("it is granted");
         session.lease.granted(id, sent);
-        let (tell, mut told) = unbounded_channel();
-        let sitter = Sitter {
-            election: "late".to_owned(),
-            id: CandidateId::named("a"),
-            priority: 0,
-            value: String::new(),
-            patience: Duration::from_secs(1),
-            last_end: None,
-            turns: Turns::new(),
-            line: Line { key: Key::next(), told: tell },
-        };
+        let (sitter, mut told) = sitter("late", Duration::from_secs(1), Turns::new());
         let mut seat = ConsulSeat::new(session.clone(), sitter);
         seat.ask(Attempt(1), Request::Look);
         assert_eq!(answer(&mut told).await, Answer::Gone);

@@ -504,20 +504,11 @@ mod tests {
     use super::super::reach::Reach;
     use super::super::session;
     use super::*;
-    use crate::seat::{DriverEvent, Key, Line, Turns, UNDER_WAY_MAX};
+    use crate::seat::testing::{answer, sitter};
+    use crate::seat::{Turns, UNDER_WAY_MAX};
     use hustings_api::etcdserverpb::LeaseGrantRequest;
-    use hustings_lease::CandidateId;
     use hustings_testbed::FakeEtcd;
     use std::future::{pending, ready};
-    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-
-    async fn answer(told: &mut UnboundedReceiver<DriverEvent>) -> Answer {
-        loop {
-            if let DriverEvent::For(_, Input::Answer(_, answer)) = told.recv().await.expect("the seat holds the line") {
-                return answer;
-            }
-        }
-    }
 
     /// Goal: a candidate counts from no later a moment than its store does. Method: it asks to stand while there is no lease, and waits for
     /// its turn; meanwhile a lease is granted that was asked for earlier.
@@ -528,21 +519,9 @@ mod tests {
         let long = Duration::from_secs(60);
         let session = Arc::new(Session::new(Reach::new(election.store()), long));
         session::connect(&session).await.expect("it accepts");
-        let (tell, mut told) = unbounded_channel();
         let turns = Turns::new();
-        let mut seat = EtcdSeat::new(
-            session.clone(),
-            Sitter {
-                election: "billing".to_owned(),
-                id: CandidateId::named("a"),
-                priority: 0,
-                value: String::new(),
-                patience: long,
-                last_end: None,
-                turns: turns.clone(),
-                line: Line { key: Key::next(), told: tell },
-            },
-        );
+        let (sitter, mut told) = sitter("billing", long, turns.clone());
+        let mut seat = EtcdSeat::new(session.clone(), sitter);
         let others: Vec<_> = (0..UNDER_WAY_MAX)
             .map(|_| {
                 let turns = turns.clone();
