@@ -4,7 +4,7 @@
 //! count it goes on without one, as etcdctl does.
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use anyhow::{Result, bail};
 use clap::builder::NonEmptyStringValueParser;
@@ -23,7 +23,10 @@ use crate::keys::{range_of, with_range};
 use crate::output::{Format, common, format_of, from_status, shown};
 
 /// Token of each request of this process.
-static TOKEN: OnceLock<MetadataValue<Ascii>> = OnceLock::new();
+static TOKEN: RwLock<Option<MetadataValue<Ascii>>> = RwLock::new(None);
+
+/// The password that was typed: nobody is asked twice.
+static TYPED: OnceLock<String> = OnceLock::new();
 
 /// The flags of a caller.
 pub(crate) fn arguments() -> [Arg; 2] {
@@ -42,15 +45,21 @@ pub(crate) fn arguments() -> [Arg; 2] {
 }
 
 /// The token of each request; `None` if the caller has not said who it is.
-pub(crate) fn token() -> Option<&'static str> {
-    TOKEN.get()?.to_str().ok()
+pub(crate) fn token() -> Option<String> {
+    let token = TOKEN.read().unwrap_or_else(PoisonError::into_inner);
+    token.as_ref().and_then(|token| token.to_str().ok()).map(str::to_owned)
+}
+
+/// Forgets the token, which has run out: the next connection gets a new one.
+pub(crate) fn forget_token() {
+    *TOKEN.write().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
 /// A request with what this process says of its caller.
 pub(crate) fn asked<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    if let Some(token) = TOKEN.get() {
-        request.metadata_mut().insert("token", token.clone());
+    if let Some(token) = TOKEN.read().unwrap_or_else(PoisonError::into_inner).clone() {
+        request.metadata_mut().insert("token", token);
     }
     request
 }
@@ -60,7 +69,13 @@ pub(crate) fn given(matches: &ArgMatches) -> Result<Option<(String, String)>> {
     let Some((user, password)) = named(matches) else { return Ok(None) };
     let password = match password {
         Some(password) => password,
-        None => read_password(&format!("password of {user}: "))?,
+        None => match TYPED.get() {
+            Some(typed) => typed.clone(),
+            None => {
+                let typed = read_password(&format!("password of {user}: "))?;
+                TYPED.get_or_init(|| typed).clone()
+            }
+        },
     };
     Ok(Some((user, password)))
 }
@@ -82,13 +97,16 @@ pub(crate) fn named(matches: &ArgMatches) -> Option<(String, Option<String>)> {
 
 /// Proves who the caller is, if it says who.
 pub(crate) async fn authenticate(matches: &ArgMatches, client: &Client) -> Result<()> {
+    // A command that connects twice says the first one, until it is refused.
+    if token().is_some() {
+        return Ok(());
+    }
     let Some((name, password)) = given(matches)? else { return Ok(()) };
     let asking = AuthClient::new(client.channel()).authenticate(pb::AuthenticateRequest { name, password }).await;
     match asking {
         Ok(answer) => {
             let token: MetadataValue<Ascii> = answer.into_inner().token.parse()?;
-            // A command that connects twice says the first one.
-            let _ = TOKEN.set(token);
+            *TOKEN.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
             Ok(())
         }
         Err(status) if EtcdError::of(&status) == Some(EtcdError::AuthNotEnabled) => Ok(()),

@@ -1,34 +1,82 @@
 //! Writes a node's log lines to standard error, standard output or files, from a thread of their own, so that neither a full
 //! disk nor a reader that stopped reading can hold up or end the node.
 //!
-//! A line that cannot be written is counted; the count is said as soon as lines can be written again. Files are opened to
-//! append, so that logrotate's `copytruncate` finds them as it wants them.
+//! A line that cannot be written, or finds no room among those that wait, is counted; the count is said as soon as lines can be
+//! written again. Files are opened to append, so that logrotate's `copytruncate` finds them as it wants them.
 
 mod zap;
 
 use anyhow::{Context, Result};
 pub(crate) use hustings_console::say;
 use std::io::{self, IsTerminal, Write};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 /// Lines that wait for a slow reader; the next ones are dropped.
-const LINES_MAX: usize = 16_384;
+const LINES_MAX: u64 = 16_384;
+
+/// Bytes of those lines together; the next ones are dropped.
+const BYTES_MAX: u64 = 16 << 20;
 
 /// Ends the writing thread once all is written; taken where the process ends.
 static GUARD: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
 /// The way to the writing thread for what is no log line, from when logging has begun until the process ends.
-static ASIDE: Mutex<Option<NonBlocking>> = Mutex::new(None);
+static ASIDE: Mutex<Option<Writer>> = Mutex::new(None);
 
 /// Lines are written together up to this many bytes.
 const BATCH_BYTES: usize = 32 * 1024;
 /// Pause of the thread after a write: the first line of a quiet time leaves at once, those of a busy time leave
 /// together, and their writers need not wake the thread for each.
 const BATCH_PAUSE: Duration = Duration::from_millis(2);
+
+/// What waits for the writing thread, and what found no room there.
+#[derive(Default)]
+struct Waiting {
+    lines: AtomicU64,
+    bytes: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Waiting {
+    /// Makes room for a line, if there is any.
+    fn take_room(&self, bytes: u64) -> bool {
+        let lines = self.lines.fetch_add(1, Ordering::Relaxed);
+        let held = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let is_room = lines < LINES_MAX && held.saturating_add(bytes) <= BYTES_MAX;
+        if !is_room {
+            self.give_back(bytes);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        is_room
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.lines.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The way to the writing thread; a line is one write.
+#[derive(Clone)]
+struct Writer {
+    inner: NonBlocking,
+    waiting: Arc<Waiting>,
+}
+
+impl Write for Writer {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.waiting.take_room(line.len() as u64) { self.inner.write(line) } else { Ok(line.len()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
 
 /// One place for lines, forgiving.
 struct Forgiving<W> {
@@ -72,11 +120,17 @@ impl<W: Write> Write for Forgiving<W> {
 }
 
 /// All places where lines go.
-struct Outputs(Vec<Forgiving<Box<dyn Write + Send>>>);
+struct Outputs {
+    all: Vec<Forgiving<Box<dyn Write + Send>>>,
+    waiting: Arc<Waiting>,
+}
 
 impl Write for Outputs {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        for output in &mut self.0 {
+        self.waiting.give_back(line.len() as u64);
+        let dropped = self.waiting.dropped.swap(0, Ordering::Relaxed);
+        for output in &mut self.all {
+            output.lost += dropped;
             // It never fails: it counts.
             let _ = output.write(line);
         }
@@ -84,7 +138,7 @@ impl Write for Outputs {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        for output in &mut self.0 {
+        for output in &mut self.all {
             let _ = output.flush();
         }
         std::thread::sleep(BATCH_PAUSE);
@@ -150,16 +204,20 @@ pub(crate) fn start(wanted: &Wanted<'_>) -> Result<()> {
         "auto" => "json",
         format => format,
     };
-    let (writer, guard) = NonBlockingBuilder::default()
-        .buffered_lines_limit(LINES_MAX)
+    let waiting = Arc::<Waiting>::default();
+    let all = outputs.iter().map(|output| open(output)).collect::<Result<_>>()?;
+    let (inner, guard) = NonBlockingBuilder::default()
+        // More than are let through: a line that is dropped there would be counted nowhere.
+        .buffered_lines_limit(2 * LINES_MAX as usize)
         .lossy(true)
         .thread_name("hustings-log")
-        .finish(Outputs(outputs.iter().map(|output| open(output)).collect::<Result<_>>()?));
+        .finish(Outputs { all, waiting: waiting.clone() });
+    let writer = Writer { inner, waiting };
     *GUARD.lock().expect("nobody panics while holding it") = Some(guard);
     *ASIDE.lock().expect("nobody panics while holding it") = Some(writer.clone());
     let logging = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(writer)
+        .with_writer(move || writer.clone())
         .with_ansi(format == "human" && is_terminal)
         .log_internal_errors(false)
         .with_target(false);
@@ -261,6 +319,44 @@ mod tests {
                 }
                 None => self.taken.write(bytes),
             }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Goal: lines that wait for a reader that stopped fill no memory, however long they are, and are told afterwards. Method: a writing
+    /// thread that has not begun yet.
+    #[test]
+    fn lines_that_wait_are_bounded_in_number_and_in_bytes() {
+        let fill = |bytes: u64| {
+            let waiting = Waiting::default();
+            let taken = (0..100_000).filter(|_| waiting.take_room(bytes)).count() as u64;
+            assert_eq!(waiting.dropped.load(Ordering::Relaxed), 100_000 - taken);
+            (taken, waiting)
+        };
+        assert_eq!(fill(100).0, LINES_MAX);
+        let (taken, waiting) = fill(60_000);
+        assert_eq!(taken, BYTES_MAX / 60_000);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let waiting = Arc::new(waiting);
+        let mut outputs =
+            Outputs { all: vec![Forgiving::new(Box::new(Heard(said.clone())))], waiting: waiting.clone() };
+        outputs.write_all(&[b'x'; 60_000]).expect("it never fails");
+        outputs.flush().expect("it never fails");
+        assert!(waiting.take_room(60_000), "there is room again");
+        let said = said.lock().expect("nobody panics while holding it");
+        let lost = format!("hustings: {} log lines before this one could not be written\nxx", 100_000 - taken);
+        assert!(said.starts_with(lost.as_bytes()), "{:?}", String::from_utf8_lossy(&said[..100]));
+    }
+
+    /// Keeps what is written.
+    struct Heard(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Heard {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("nobody panics while holding it").write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {

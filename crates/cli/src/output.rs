@@ -237,6 +237,12 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     }
 }
 
+/// Text that somebody else may have written, on one line: without characters that a terminal obeys, and without an end of line, behind
+/// which it could say anything.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character }).collect()
+}
+
 /// Bytes for programs: text where they are text, else base64-free escaped text marked as such.
 pub(crate) fn json_bytes(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {

@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::broadcast::error::RecvError;
 
 /// Names the socket at which `hustings up` takes orders from the dashboards of its members.
 pub(crate) const WORKBENCH: &str = "HUSTINGS_WORKBENCH";
@@ -216,12 +217,21 @@ async fn listen(
 async fn time_elections(handle: Handle<KvStore>, metrics: Arc<hustings_server::Metrics>) {
     let mut happenings = handle.happenings();
     let mut begun = None;
-    while let Ok(happening) = happenings.recv().await {
+    loop {
+        let happening = match happenings.recv().await {
+            Ok(happening) => happening,
+            Err(RecvError::Closed) => return,
+            // What began an election may be among those that are missed: the next one is counted whole.
+            Err(RecvError::Lagged(_)) => {
+                begun = None;
+                continue;
+            }
+        };
         match happening.transition.to {
-            Role::PreCandidate | Role::Candidate => begun = begun.or(Some(happening.at)),
+            Role::PreCandidate | Role::Candidate => begun = begun.or(Some(happening.moment)),
             Role::Leader if happening.transition.from != Role::Leader => {
-                let took = begun.take().and_then(|begun| happening.at.duration_since(begun).ok());
-                metrics.on_election(took.unwrap_or_default());
+                let begun = begun.take();
+                metrics.on_election(begun.map_or(Duration::ZERO, |begun| happening.moment.duration_since(begun)));
             }
             Role::Leader | Role::Synchronizing => {}
             Role::Follower => begun = None,

@@ -190,6 +190,47 @@ mod tests {
         fn names(&self) -> Vec<String> {
             self.0.iter().map(|(name, _)| (*name).to_string()).collect()
         }
+
+        fn unreadable(&self) -> Vec<String> {
+            let is_no_text = |value: &str| value.contains(char::REPLACEMENT_CHARACTER);
+            self.0.iter().filter(|(_, value)| is_no_text(value)).map(|(name, _)| (*name).to_string()).collect()
+        }
+    }
+
+    /// Goal: a misspelt variable leaves no door open in silence. Method: names that are nearly settings, among those that others read and
+    /// that Kubernetes sets; a value that is no text.
+    #[test]
+    fn a_variable_that_is_no_setting_is_told() {
+        let told = |name: &str| !resolve(&[], &[(name, "x")]).unwrap().check().unwrap().is_empty();
+        for misspelt in ["HUSTINGS_TRUSTED_CA_FLIE", "HUSTINGS_CLIENT_CERT_ATUH", "HUSTINGS_DATADIR", "HUSTINGS_"] {
+            assert!(told(misspelt), "{misspelt}");
+        }
+        for right in
+            ["HUSTINGS_NAME", "HUSTINGS_USER", "HUSTINGS_SOCKET", "HUSTINGS_SERVICE_PORT_CLIENT", "HUSTINGS_PORT"]
+        {
+            assert!(!told(right), "{right}");
+        }
+        assert!(!told("HUSTINGS_CLIENT_PORT_2379_TCP_ADDR"), "of Kubernetes, for the service hustings-client");
+        let refused = resolve(&[], &[("HUSTINGS_DATA_DIR", "/srv/d\u{fffd}ta")]).map(drop).expect_err("it is no text");
+        assert!(refused.to_string().contains("HUSTINGS_DATA_DIR has a value that is no UTF-8"), "{refused}");
+    }
+
+    /// Every variable that a command reads is known to be no misspelt setting.
+    #[test]
+    fn variables_of_other_commands_are_no_misspelt_settings() {
+        let mut commands = vec![crate::command()];
+        let mut seen = 0;
+        while let Some(command) = commands.pop() {
+            for variable in command.get_arguments().filter_map(|argument| argument.get_env()?.to_str()) {
+                if variable.starts_with("HUSTINGS_") {
+                    seen += 1;
+                    let notes = resolve(&[], &[(variable, "x")]).unwrap().notes;
+                    assert!(notes.is_empty(), "{notes:?}");
+                }
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+        assert!(seen > 20, "commands have variables: {seen}");
     }
 
     fn resolve(flags: &[&str], variables: &[(&str, &str)]) -> Result<Settings> {

@@ -19,6 +19,7 @@ mod cluster;
 mod members_table;
 
 use crate::client::{lacks_certificate, log_in};
+use crate::credentials;
 use crate::exit::{Code, Exit};
 use crate::http;
 use crate::output::{Format, common, endpoints_of, format_of, options_of, timeout_of, unavailable};
@@ -74,8 +75,8 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     if every.is_zero() {
         return Err(Exit::with(Code::Usage, "--watch=0s leaves no time between two looks: give one like 1s"));
     }
+    let mut cluster = look(matches).await?;
     loop {
-        let cluster = look(matches).await?;
         if format_of(matches) == Format::Table && std::io::stdout().is_terminal() {
             // The cursor to the top, and what was there away.
             print!("\x1b[H\x1b[2J");
@@ -85,6 +86,11 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
         tokio::select! {
             () = tokio::time::sleep(**every) => {}
             _ = tokio::signal::ctrl_c() => return Ok(()),
+        }
+        // A look in vain is told, and the last one that was none stays to be seen.
+        match look(matches).await {
+            Ok(seen) => cluster = seen,
+            Err(error) => crate::logging::say(format_args!("{error:#}")),
         }
     }
 }
@@ -115,9 +121,24 @@ async fn wait(matches: &ArgMatches, patience: Duration) -> Result<()> {
     }
 }
 
-/// Asks those named, then those that they know.
+/// Asks those named, then those that they know; who looks for longer than a token counts gets a new one.
 async fn look(matches: &ArgMatches) -> Result<Cluster> {
     log_in(matches).await?;
+    match look_once(matches).await {
+        Err(error) if is_refusal(&error) && credentials::token().is_some() => {
+            credentials::forget_token();
+            log_in(matches).await?;
+            look_once(matches).await
+        }
+        seen => seen,
+    }
+}
+
+fn is_refusal(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed)
+}
+
+async fn look_once(matches: &ArgMatches) -> Result<Cluster> {
     let tls = options_of(matches)?.tls;
     let (asked, timeout) = (endpoints_of(matches), timeout_of(matches));
     let mut answers = ask(&asked, tls.as_ref(), timeout).await;

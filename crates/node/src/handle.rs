@@ -10,7 +10,7 @@ use hustings_core::{
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 /// A command that was applied, here and at a quorum.
@@ -115,6 +115,8 @@ pub struct Leads {
 pub struct Happening {
     /// Moment by the wall clock, for people.
     pub at: SystemTime,
+    /// The same moment by a clock that nobody sets, for how long something took.
+    pub moment: Instant,
     /// The change and its reason.
     pub transition: Transition,
 }

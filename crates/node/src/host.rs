@@ -18,7 +18,7 @@ use hustings_core::protocol::LinkState;
 use hustings_core::replica::{Action, Event, RecordNumber, Replica, ReplicaMessage, ReplicaTimer, Request, RequestId};
 use hustings_core::{
     Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, SnapshotReference, StateMachine,
-    Succession, Transition, Wire,
+    Succession, Wire,
 };
 use hustings_recorder::{Mark, Tape};
 use hustings_wal::Disk;
@@ -26,7 +26,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -164,7 +164,7 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
     integrity: Integrity,
     news: News,
     /// Changes that nobody was told of yet, and the leader of the last one.
-    untold: Vec<(SystemTime, Transition)>,
+    untold: Vec<Happening>,
     leader_seen: Option<NodeId>,
     /// The members in the order in which they ask once the leader falls silent.
     succession: Succession,

@@ -1,10 +1,11 @@
-// The dashboard: draws what /v1/cluster/events tells. It keeps nothing but the last samples, for rates.
+// The dashboard: draws what /v1/cluster/events tells. It keeps the last samples, for rates, and the newest of the members' stories.
 "use strict";
 
 const GLYPHS = { leader: "★", follower: "●", learner: "○", witness: "◇", candidate: "▲", "pre-candidate": "▲", synchronizing: "▲", unreachable: "✕" };
 const SVG = "http://www.w3.org/2000/svg";
 const WINDOW_MILLIS = 10_000;
 const LINKS_WINDOW_MILLIS = 60_000;
+const EVENTS_KEPT_MAX = 2_000;
 
 const byId = (id) => document.getElementById(id);
 const samples = new Map();
@@ -205,8 +206,11 @@ function remember(told) {
     // A process that began again counts from nothing.
     const last = kept[kept.length - 1];
     if (last && last.report.pid !== member.report.pid) kept.length = 0;
-    kept.push({ at: told.now_unix_millis, report: member.report });
-    while (kept.length > 2 && kept[0].at < told.now_unix_millis - LINKS_WINDOW_MILLIS) kept.shift();
+    // By a clock that nobody sets; and what rates are made of, not the story beside it.
+    const now = performance.now();
+    const { pid, requests, syncs, round_trips } = member.report;
+    kept.push({ at: now, report: { pid, requests, syncs, round_trips } });
+    while (kept.length > 2 && kept[0].at < now - LINKS_WINDOW_MILLIS) kept.shift();
     samples.set(member.name, kept);
   }
 }
@@ -473,6 +477,8 @@ function becauseOf(event, ordered, place) {
   return event.because;
 }
 
+const keyOf = (event) => `${event.member} ${event.at_unix_millis} ${event.from} ${event.to} ${event.term}`;
+
 function leaderships() {
   const seen = new Set();
   const events = [];
@@ -482,9 +488,11 @@ function leaderships() {
       if (!seen.has(key)) { seen.add(key); events.push(event); }
     }
   }
-  for (const event of events) kept.set(`${event.member} ${event.at_unix_millis} ${event.from} ${event.to} ${event.term}`, event);
+  for (const event of events) kept.set(keyOf(event), event);
   // A member that died has forgotten its story; what this page heard of it before counts.
-  const ordered = [...kept.values()].sort((a, b) => a.at_unix_millis - b.at_unix_millis);
+  const all = [...kept.values()].sort((a, b) => a.at_unix_millis - b.at_unix_millis);
+  const ordered = all.slice(-EVENTS_KEPT_MAX);
+  for (const event of all.slice(0, -EVENTS_KEPT_MAX)) kept.delete(keyOf(event));
   const found = [];
   ordered.forEach((event, place) => {
     if (event.to !== "leader" || event.from === "leader") return;

@@ -2,7 +2,7 @@
 
 use super::{caller_arguments, election_of, own_id, run, start_logging, store_arguments};
 use crate::exit::{Code, Exit};
-use crate::output::{Format, format_of, not_found, output_argument, unavailable};
+use crate::output::{Format, format_of, not_found, one_line, output_argument, unavailable};
 use anyhow::Result;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -194,8 +194,10 @@ fn show(format: Format, leader: Option<&Leader>) {
             );
         }
         (Format::Json, None) => println!("{}", json!({"apiVersion": "v1", "kind": "Leader", "id": null})),
-        (_, Some(Leader { id, value, token })) if value.is_empty() => println!("{id} leads, token {token}"),
-        (_, Some(Leader { id, value, token })) => println!("{id} leads, token {token}: {value}"),
+        (_, Some(Leader { id, value, token })) => {
+            let value = if value.is_empty() { String::new() } else { format!(": {}", one_line(value)) };
+            println!("{} leads, token {token}{value}", one_line(id));
+        }
         (_, None) => println!("nobody leads"),
     }
 }
@@ -256,6 +258,7 @@ pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
             ),
             _ => {
                 let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+                let (who, before) = (one_line(&who.to_string()), one_line(&before.to_string()));
                 println!("token {token}: {who} was elected{at}; the one before: {before}");
             }
         }
@@ -269,9 +272,12 @@ pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
             })
         ),
         (Some(Leader { id, token, .. }), _, _) => println!(
-            "token {token}: {id} leads now, and has not written why: other programs, such as `etcdctl elect`, write no history"
+            "token {token}: {} leads now, and has not written why: other programs, such as `etcdctl elect`, write no history",
+            one_line(&id)
         ),
-        (None, Some(ended), Format::Table) => println!("nobody has been elected since; the last one: {ended}"),
+        (None, Some(ended), Format::Table) => {
+            println!("nobody has been elected since; the last one: {}", one_line(&ended));
+        }
         _ => {}
     }
     Ok(())

@@ -16,6 +16,8 @@ pub(crate) trait Environment {
     fn variable(&self, name: &str) -> Option<String>;
     /// The names of all variables.
     fn names(&self) -> Vec<String>;
+    /// The names of those whose values are no text.
+    fn unreadable(&self) -> Vec<String>;
 }
 
 /// The environment of this process.
@@ -29,19 +31,65 @@ impl Environment for OfProcess {
     fn names(&self) -> Vec<String> {
         std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
     }
+
+    fn unreadable(&self) -> Vec<String> {
+        let unreadable = std::env::vars_os().filter(|(_, value)| value.to_str().is_none());
+        unreadable.filter_map(|(name, _)| name.into_string().ok()).collect()
+    }
 }
 
 /// Variables that etcd itself reads and that are no flags, or that only name other programs.
 const NO_FLAGS: [&str; 2] = ["ETCD_UNSUPPORTED_ARCH", "ETCD_CONFIG_FILE"];
 
+/// Variables that are no settings of a member: those of clients and sidecars, what sidecars tell their command, and the tests'.
+const OF_OTHERS: [&str; 23] = [
+    "HUSTINGS_CACERT",
+    "HUSTINGS_CERT",
+    "HUSTINGS_CONFIG",
+    "HUSTINGS_ELECTION",
+    "HUSTINGS_ENDPOINTS",
+    "HUSTINGS_ETCD_CACERT",
+    "HUSTINGS_ETCD_CERT",
+    "HUSTINGS_ETCD_KEY",
+    "HUSTINGS_ETCD_PASSWORD",
+    "HUSTINGS_ETCD_PASSWORD_FILE",
+    "HUSTINGS_ETCD_USER",
+    "HUSTINGS_FENCE_GENERATION",
+    "HUSTINGS_FENCE_NUMBER",
+    "HUSTINGS_ID",
+    "HUSTINGS_KEY",
+    "HUSTINGS_LEADS",
+    "HUSTINGS_LOG_LEVEL",
+    "HUSTINGS_PASSWORD",
+    "HUSTINGS_PASSWORD_FILE",
+    "HUSTINGS_SOCKET",
+    "HUSTINGS_STORE",
+    "HUSTINGS_USER",
+    "HUSTINGS_WORKBENCH",
+];
+
+/// Whether a variable that begins with `HUSTINGS_` is one that somebody else reads: one of the above, one for the tests, or one with which
+/// Kubernetes tells where a service named `hustings` or `hustings-...` is.
+fn is_of_others(variable: &str) -> bool {
+    let is_of_kubernetes = ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT_"].iter().any(|part| variable.contains(part))
+        || variable.ends_with("_PORT");
+    OF_OTHERS.contains(&variable) || variable.starts_with("HUSTINGS_TEST_") || is_of_kubernetes
+}
+
 impl Settings {
     /// Resolves every setting: its value and where it came from.
     ///
     /// # Errors
-    /// The file cannot be read, or holds what is no setting.
+    /// The file cannot be read, or holds what is no setting; a variable's value is no text.
     pub(crate) fn resolve(matches: &ArgMatches, environment: &impl Environment) -> Result<Settings> {
         // As in etcd, a variable without text is one that is not set.
         let of_etcd = |name: &str| environment.variable(&variable_of("ETCD", name)).filter(|value| !value.is_empty());
+        let is_setting = |prefix: &str, variable: &str| names().any(|name| variable_of(prefix, name) == variable);
+        let unreadable = environment.unreadable();
+        let unreadable = unreadable.iter().find(|name| is_setting("HUSTINGS", name) || is_setting("ETCD", name));
+        if let Some(variable) = unreadable {
+            bail!("{variable} has a value that is no UTF-8, and would be passed over: give one that is");
+        }
         let path = matches
             .get_one::<String>("config")
             .cloned()
@@ -80,10 +128,14 @@ impl Settings {
                 values.insert(other.name, found);
             }
         }
-        let known =
-            |variable: &str| NO_FLAGS.contains(&variable) || names().any(|name| variable_of("ETCD", name) == variable);
-        for variable in environment.names().iter().filter(|name| name.starts_with("ETCD_") && !known(name)) {
-            notes.push(format!("{variable} is no flag of etcd's and is not used"));
+        for variable in environment.names() {
+            if variable.starts_with("ETCD_") && !NO_FLAGS.contains(&&*variable) && !is_setting("ETCD", &variable) {
+                notes.push(format!("{variable} is no flag of etcd's and is not used"));
+            }
+            if variable.starts_with("HUSTINGS_") && !is_setting("HUSTINGS", &variable) && !is_of_others(&variable) {
+                notes
+                    .push(format!("{variable} is no setting and is not used: `hustings serve --help` has their names"));
+            }
         }
         Ok(Settings { values, notes })
     }

@@ -270,7 +270,7 @@ const OF_MEMBERS_AND_CERTIFICATES: [&str; 5] = [
 type Told = (&'static str, &'static str);
 
 /// Each other alert: when it is looked at, what a member then tells, and what it told a little short of it.
-const OCCASIONS: [(&str, &str, &[Told], &[Told]); 7] = [
+const OCCASIONS: [(&str, &str, &[Told], &[Told]); 10] = [
     (
         "HustingsLeaderChanges",
         "40m",
@@ -297,6 +297,14 @@ const OCCASIONS: [(&str, &str, &[Told], &[Told]); 7] = [
         &[("etcd_mvcc_db_total_size_in_bytes{}", "91+0x60"), ("etcd_server_quota_backend_bytes{}", "100+0x60")],
         &[("etcd_mvcc_db_total_size_in_bytes{}", "89+0x60"), ("etcd_server_quota_backend_bytes{}", "100+0x60")],
     ),
+    (
+        "HustingsAlarm",
+        "2m",
+        &[("hustings_alarm{kind=\"NOSPACE\"}", "1+0x60"), ("hustings_alarm{kind=\"CORRUPT\"}", "0+0x60")],
+        &[("hustings_alarm{kind=\"NOSPACE\"}", "0+0x60"), ("hustings_alarm{kind=\"CORRUPT\"}", "0+0x60")],
+    ),
+    ("HustingsDiskStalled", "2m", &[("hustings_disk_stalled{}", "1+0x60")], &[("hustings_disk_stalled{}", "0+0x60")]),
+    ("HustingsLogShort", "2m", &[("hustings_log_short{}", "1+0x60")], &[("hustings_log_short{}", "0+0x60")]),
     (
         "HustingsMembersDiffer",
         "40m",

@@ -86,7 +86,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             // However many ask: the election comes first.
             self.eagerness.set(true);
         }
-        self.untold.push((SystemTime::now(), transition));
+        self.untold.push(Happening { at: SystemTime::now(), moment: Instant::now().into_std(), transition });
     }
 
     /// Tells all listeners of the changes since the last time. Called after a turn's messages have left, because an election waits for
@@ -97,9 +97,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         }
         // Status first, so that a hearer finds it there; nobody need listen.
         self.tell_status();
-        for (at, transition) in std::mem::take(&mut self.untold) {
-            self.log(&transition);
-            let _ = self.wiring.happenings.send(Happening { at, transition });
+        for happening in std::mem::take(&mut self.untold) {
+            self.log(&happening.transition);
+            let _ = self.wiring.happenings.send(happening);
         }
     }
 

@@ -8,10 +8,11 @@
 //! its host: [`Metrics::on_fsync`], [`Metrics::on_election`] and the like.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use hustings_kv::{Alarm, AlarmKind};
 use hustings_node::Counters;
 use hustings_tls::Expiry;
 use prometheus_client::encoding::text;
@@ -33,6 +34,9 @@ pub(crate) const REQUEST_BUCKETS_MICROS: [u64; 20] = [
     100, 200, 400, 600, 800, 1_000, 1_500, 2_000, 3_000, 4_000, 6_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000,
     512_000, 1_024_000, 4_096_000,
 ];
+
+/// The alarms that a cluster can have, as etcdctl calls them.
+const ALARMS: [(&str, AlarmKind); 2] = [("NOSPACE", AlarmKind::NoSpace), ("CORRUPT", AlarmKind::Corrupt)];
 
 /// Tells when the certificates of this member expire.
 pub type Expiries = Box<dyn Fn() -> Vec<Expiry> + Send + Sync>;
@@ -174,6 +178,8 @@ pub struct Metrics {
     /// The node's counters, once it runs.
     pub(crate) node: OnceLock<Arc<Counters>>,
     expiries: OnceLock<Expiries>,
+    /// Whether an alarm of each kind is up, in the order of [`ALARMS`].
+    alarms: [AtomicBool; ALARMS.len()],
     fsync_seconds: Histogram,
     election_seconds: Histogram,
     implicit_leases: Counter,
@@ -192,7 +198,7 @@ impl Default for Metrics {
         registry.register("build", "Which program this is", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
         registry.register(
             "proposals_failed",
-            "Proposals that were refused or whose outcome is unknown",
+            "Proposals that found no leader, were not taken, or whose outcome is unknown",
             proposals_failed.clone(),
         );
         registry.register("leader_changes", "Changes of the leader that this member saw", leader_changes.clone());
@@ -208,7 +214,7 @@ impl Default for Metrics {
             seconds(),
             fsync_seconds.clone(),
         );
-        let help = "From the start of an election to its winner's first commit";
+        let help = "From the first question of an election that this member won until it led";
         registry.register_with_unit("election_duration", help, seconds(), election_seconds.clone());
         Metrics {
             registry,
@@ -223,6 +229,7 @@ impl Default for Metrics {
             sent_bytes: AtomicU64::new(0),
             node: OnceLock::new(),
             expiries: OnceLock::new(),
+            alarms: Default::default(),
             fsync_seconds,
             election_seconds,
             implicit_leases,
@@ -246,7 +253,7 @@ impl Metrics {
         self.fsync_seconds.observe(took.as_secs_f64());
     }
 
-    /// Counts an election that this member won or saw, and how long it took.
+    /// Counts an election that this member won, and how long it took.
     pub fn on_election(&self, took: Duration) {
         self.election_seconds.observe(took.as_secs_f64());
     }
@@ -282,6 +289,23 @@ impl Metrics {
         for Expiry { of, not_after } in expiries {
             let seconds = not_after.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
             let _ = writeln!(out, "{name}{{of=\"{of}\"}} {seconds}");
+        }
+    }
+
+    /// Takes over which alarms are up.
+    pub(crate) fn see_alarms(&self, up: &[Alarm]) {
+        for ((_, kind), told) in ALARMS.iter().zip(&self.alarms) {
+            told.store(up.iter().any(|alarm| alarm.kind == *kind), Ordering::Relaxed);
+        }
+    }
+
+    /// Writes in Prometheus' words which alarms are up, each of which has writes refused.
+    pub(crate) fn encode_alarms(&self, out: &mut String) {
+        let help =
+            "Whether an alarm of this kind is up at any member, as far as this one has heard: writes are refused then.";
+        let _ = writeln!(out, "# HELP hustings_alarm {help}\n# TYPE hustings_alarm gauge");
+        for ((name, _), is_up) in ALARMS.iter().zip(&self.alarms) {
+            let _ = writeln!(out, "hustings_alarm{{kind=\"{name}\"}} {}", u8::from(is_up.load(Ordering::Relaxed)));
         }
     }
 

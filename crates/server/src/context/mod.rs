@@ -22,6 +22,7 @@ use tonic::Status;
 use crate::context::backend::Backend;
 use crate::context::caller::Caller;
 use crate::context::following::{Hub, Inbox};
+use crate::context::listed::Listed;
 use crate::context::memory::Memory;
 use crate::context::metrics::Metrics;
 use crate::context::options::ServerOptions;
@@ -30,6 +31,7 @@ use crate::context::quota::Quota;
 pub(crate) use crate::context::readiness::{Learner, insists_on_leader};
 use crate::context::recent::Recent;
 use crate::context::renewals::{Renewals, Waiting};
+use crate::context::room::Room;
 use crate::context::serving::{Serving, StreamEnd};
 use crate::context::slow::SlowCalls;
 use crate::context::story::Story;
@@ -76,6 +78,10 @@ pub(crate) mod following;
 pub(crate) mod renewals;
 
 pub(crate) mod story;
+
+mod room;
+
+pub(crate) mod listed;
 
 pub(crate) mod slow;
 
@@ -134,6 +140,10 @@ pub(crate) struct Context<B> {
     pub(crate) viewers: Arc<Semaphore>,
     /// The latest changes of role, term or leader at this member.
     pub(crate) story: Story,
+    /// Free bytes on the disk.
+    pub(crate) room: Room,
+    /// What pages are told of elections.
+    pub(crate) listed: tokio::sync::Mutex<Option<Listed>>,
     /// Moment at which this process began to serve.
     pub(crate) begun: Instant,
 }
@@ -184,6 +194,8 @@ impl<B: Backend> Context<B> {
             pages: Memory::new(PAGES_BYTES_MAX),
             viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
             story,
+            room: Room::default(),
+            listed: tokio::sync::Mutex::new(None),
             begun: Instant::now(),
         };
         (context, Inboxes { hub: inbox, renewals: waiting })

@@ -116,6 +116,7 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
             // Dropped before waiting: while a view lives, every change of the store copies what it shares with it.
             let view = context.read_local(&Caller::member(), Need::Nothing).await;
             let Ok(view) = view else { return };
+            context.metrics.see_alarms(&view.alarms());
             // Both: a look forgets what was refused before it.
             let is_full = context.quota.look(&view);
             if is_full || is_short {

@@ -7,6 +7,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use hustings_api::EtcdError;
+use hustings_core::{NodeId, Term};
+use hustings_node::NodeStatus;
 use tokio::sync::watch;
 use tonic::Status;
 
@@ -53,13 +55,15 @@ impl StreamEnd {
 }
 
 /// Keeps `is_leaderless`, and counts changes of the leader, until the node stops.
+///
+/// One that leads in another term has been elected anew, also where the time between had no leader for too short to be seen.
 pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
     let patience = 3 * context.options.timing.election_max;
     let mut status = context.status_changes();
     let (mut now, mut last) = (None, None);
     loop {
-        match status.wait_for(|status| status.leader != now).await {
-            Ok(status) => now = status.leader,
+        match status.wait_for(|status| led_by(status) != now).await {
+            Ok(status) => now = led_by(&status),
             Err(_) => return,
         }
         if now.is_some() {
@@ -82,4 +86,9 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
             return;
         }
     }
+}
+
+/// The leader and the term in which it leads.
+fn led_by(status: &NodeStatus) -> Option<(NodeId, Term)> {
+    status.leader.map(|leader| (leader, status.term))
 }

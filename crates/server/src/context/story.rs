@@ -2,20 +2,22 @@
 //!
 //! They are kept in memory, and a line of JSON each in the file `story` of the data directory, so that a member that was killed
 //! tells what it did until then. Nothing is decided by that file: it is written without a sync, and a line that is none is
-//! left out.
+//! left out. A thread of its own writes it: where the disk hangs, that thread waits, and nobody else.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hustings_core::{Membership, Reason, Role, Transition};
 use hustings_node::Happening;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::oneshot;
 
 use crate::context::Context;
 use crate::context::backend::Backend;
@@ -29,11 +31,24 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of the end of the files that are read at the start.
 const READ_BYTES_MAX: u64 = 256 << 10;
 
+/// Lines that wait for the disk; where more do, the newer ones are told from memory only.
+const WAITING_MAX: usize = 256;
+
+/// Time that the disk has for the last lines of a process that ends.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The last transitions, the oldest first.
 #[derive(Default)]
 pub(crate) struct Story {
     kept: Mutex<VecDeque<Value>>,
-    path: Option<PathBuf>,
+    writer: Option<SyncSender<Work>>,
+}
+
+/// What the writing thread does, in order.
+enum Work {
+    Write(Value),
+    /// All before it is in the file.
+    Tell(oneshot::Sender<()>),
 }
 
 impl Story {
@@ -48,7 +63,7 @@ impl Story {
         }
         let surplus = kept.len().saturating_sub(KEPT_MAX);
         kept.drain(..surplus);
-        Story { kept: Mutex::new(kept), path }
+        Story { kept: Mutex::new(kept), writer: path.and_then(begin_to_write) }
     }
 
     /// The transitions as JSON, the oldest first.
@@ -67,9 +82,37 @@ impl Story {
             kept.pop_front();
         }
         kept.push_back(told.clone());
-        drop(kept);
-        // A disk that is full or gone is told elsewhere.
-        let _ = self.path.as_deref().map(|path| write(path, &told));
+        // Under the lock, so that lines stand in the file as in memory. A disk that does not come after is told elsewhere.
+        let _ = self.writer.as_ref().map(|writer| writer.try_send(Work::Write(told)));
+    }
+
+    /// Waits until all that was added is in the file, for as long as a process that ends may.
+    async fn settle(&self) {
+        let (tell, told) = oneshot::channel();
+        if let Some(writer) = &self.writer
+            && writer.try_send(Work::Tell(tell)).is_ok()
+        {
+            // A disk that hangs keeps no process.
+            let _ = tokio::time::timeout(END_PATIENCE, told).await;
+        }
+    }
+}
+
+/// Starts the thread that writes to this file until the story is dropped; a machine without one thread more writes none.
+fn begin_to_write(path: PathBuf) -> Option<SyncSender<Work>> {
+    let (sender, receiver) = sync_channel(WAITING_MAX);
+    let thread = std::thread::Builder::new().name("hustings-story".to_owned());
+    thread.spawn(move || write_all(&path, &receiver)).ok().map(|_| sender)
+}
+
+fn write_all(path: &Path, work: &Receiver<Work>) {
+    for work in work {
+        match work {
+            // A disk that is full or gone is told elsewhere.
+            Work::Write(told) => drop(write(path, &told)),
+            // Who asked may have gone.
+            Work::Tell(tell) => drop(tell.send(())),
+        }
     }
 }
 
@@ -125,13 +168,13 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
             }
             // A storm of transitions, of which some are left out.
             Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return,
+            Err(RecvError::Closed) => return context.story.settle().await,
         }
     }
 }
 
 /// A transition in JSON, with members by name.
-fn told(Happening { at, transition }: &Happening, membership: &Membership) -> Value {
+fn told(Happening { at, transition, .. }: &Happening, membership: &Membership) -> Value {
     let text = transition.by_name(membership);
     let because = text.split_once("  because ").map_or("", |(_, because)| because);
     let Transition { node, from, to, term, leader, lsn, .. } = transition;
@@ -169,25 +212,44 @@ mod tests {
 
     /// Goal: the transitions of a member that was killed are told afterwards, in any state of the file. Method: two stories
     /// in one directory, a torn line between them.
-    #[test]
-    fn what_a_killed_process_went_through_is_told_by_the_next() {
+    #[tokio::test]
+    async fn what_a_killed_process_went_through_is_told_by_the_next() {
         let directory = tempfile::tempdir().unwrap();
-        Story::in_directory(Some(directory.path())).add(event(1, "silence"));
+        let first = Story::in_directory(Some(directory.path()));
+        first.add(event(1, "silence"));
+        first.settle().await;
         let path = directory.path().join("story");
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"torn\n\xff\n").unwrap();
         let next = Story::in_directory(Some(directory.path()));
         next.add(event(2, "a broken link"));
+        next.settle().await;
         assert_eq!(next.told(), [event(1, "silence"), event(2, "a broken link")]);
         assert_eq!(Story::in_directory(Some(directory.path())).told(), next.told());
         assert!(Story::in_directory(None).told().is_empty());
     }
 
+    /// Goal: a disk that hangs stops nobody who adds to the story or tells it. Method: the file is a pipe that nobody reads, as
+    /// which each write waits; more lines than may wait.
     #[test]
-    fn a_story_is_bounded_in_memory_and_on_disk() {
+    fn a_disk_that_hangs_keeps_nobody_but_the_writer() {
+        let directory = tempfile::tempdir().unwrap();
+        let made = std::process::Command::new("mkfifo").arg(directory.path().join("story")).status();
+        assert!(made.unwrap().success());
+        let writer = begin_to_write(directory.path().join("story"));
+        let story = Story { kept: Mutex::default(), writer };
+        for term in 0..2 * WAITING_MAX as u64 {
+            story.add(event(term, &term.to_string()));
+        }
+        assert_eq!(story.told().len(), KEPT_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_story_is_bounded_in_memory_and_on_disk() {
         let directory = tempfile::tempdir().unwrap();
         let story = Story::in_directory(Some(directory.path()));
         for term in 0..1_000 {
             story.add(event(term, &format!("{term} {}", "x".repeat(10_000))));
+            story.settle().await;
         }
         let told = story.told();
         assert_eq!((told.len(), told[0]["term"].clone()), (KEPT_MAX, json!(800)));

@@ -45,6 +45,8 @@ pub(crate) mod gateway;
 
 pub(crate) mod own;
 
+pub(crate) mod elections;
+
 pub(crate) mod tether;
 
 pub(crate) mod dashboard;
@@ -118,7 +120,7 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
         "/debug/vars" => json(StatusCode::OK, &services.variables()),
         "/v1/leader" => services.leader_json().await,
         "/v1/status" => json(StatusCode::OK, &services.status_value(&alarms)),
-        "/v1/elections" => own::answer_elections(services, &caller, query).await,
+        "/v1/elections" => elections::answer(services, &caller, query).await,
         "/v1/recording" => own::answer_recording(services, &caller).await,
         path if dashboard::is_call(path) => dashboard::answer(services, caller, &head).await,
         _ => services.probe(path.trim_start_matches('/'), query).await,
@@ -256,6 +258,11 @@ impl<B: Backend> Services<B> {
         let quota_bytes = self.options.quota_backend_bytes;
         etcd_metrics::encode(&mut out, &self.metrics, &status, self.quota.size(), quota_bytes);
         self.metrics.encode_expiries(&mut out);
+        self.metrics.encode_alarms(&mut out);
+        let help = "Whether the disk of this member has not ended what it was asked for.";
+        number(&mut out, "hustings_disk_stalled", "gauge", help, u8::from(!status.is_disk_healthy));
+        let help = "Whether the disk of this member has no room for the log to grow.";
+        number(&mut out, "hustings_log_short", "gauge", help, u8::from(self.metrics.is_log_short()));
         let help = "Bytes held for clients, of --memory-limit.";
         number(&mut out, "hustings_memory_held_bytes", "gauge", help, self.memory.used());
         number(&mut out, "hustings_apply_version", "gauge", "By which rules entries are applied.", status.version.0);

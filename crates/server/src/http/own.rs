@@ -1,41 +1,32 @@
-//! Our own HTTP calls about leases and elections, for what etcd's API has no words for.
+//! Our own HTTP calls about leases, the revision and recordings, for what etcd's API has no words for.
 //!
 //! ```text
 //!   POST /v1/leases            {"ttl_millis": 300}         grants a lease that lives for less than a second
 //!   POST /v1/leases/keepalive  {"ids": ["7f", "80"]}       renews many leases with one message, and one log entry
 //!   POST /v1/revision          {"at_least": 1000000}       the revision goes on from there, where it is below
 //!   GET  /v1/leases/ID/tether                              see [`crate::http::tether`]
-//!   GET  /v1/elections[?name=NAME]                         name, holder, token, since when, why it moved last
 //!   GET  /v1/recording                                     what this member was told, for `hustings why` and `replay`
 //! ```
 //!
 //! Ids are in hex, as etcdctl prints them. A lease granted here is a lease like any other: etcd's calls renew, show and
 //! revoke it, in whole seconds.
 //!
-//! An election is seen by the keys of its candidates: `NAME/<lease in hex>`, attached to that lease. So those of our library
-//! and sidecar are told, and those of every client of etcd that uses its recipe; and what it costs grows with the keys that
-//! hang on leases, not with the store. An election that is asked for by its name is told with what stands in its way, an entry
-//! that nobody's lease ends, and when nobody leads any more.
+//! Read next: [`crate::http::elections`], what is told of elections.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
-use hustings_api::client::prefix_end;
 use hustings_core::ApplyVersion;
 use hustings_kv::{
-    Command, KeyValue, LeaseGrant, LeaseKeepAlive, LeaseKeys, Need, RaiseRevision, Range, Response as Applied,
-    ShortLeaseGrant, View,
+    Command, LeaseGrant, LeaseKeepAlive, LeaseKeys, Need, RaiseRevision, Response as Applied, ShortLeaseGrant,
 };
-use hustings_lease::Token;
-use hustings_lease::history::History;
 use hustings_recorder::ring::{length_of_all, read_all};
 use hyper::body::Body as HttpBody;
 use hyper::header::AUTHORIZATION;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
@@ -49,13 +40,9 @@ use crate::http;
 use crate::http::body::Body;
 use crate::http::gateway::refuse;
 use crate::http::hosts;
-use crate::services::campaign::read_key;
 
 /// The largest body of a call, bytes.
 const BODY_MAX: usize = 1 << 20;
-
-/// Most candidates that one answer looks at, so that it pins no more than some tens of megabytes.
-const CANDIDATES_MAX: usize = 100_000;
 
 /// First apply version in which leases live for milliseconds.
 const SHORT_LEASES_FROM: ApplyVersion = ApplyVersion(2);
@@ -171,7 +158,7 @@ fn id_of(text: &str) -> Result<i64, Status> {
     id.ok_or_else(|| Status::invalid_argument(format!("{text:?} is no lease: ids are in hex, as in 694d7e1c2a")))
 }
 
-fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -233,68 +220,19 @@ impl<B: Backend> Services<B> {
     }
 }
 
-/// The value that our candidates write into their keys.
-#[derive(Deserialize)]
-struct Entry {
-    id: String,
-    #[serde(default)]
-    value: String,
-}
-
-/// One election, as it is told.
-#[derive(Serialize)]
-pub(crate) struct ElectionStatus {
-    name: String,
-    /// Id of the leader; a stranger's value is told as it stands. `None` if nobody leads any more.
-    holder: Option<String>,
-    value: String,
-    /// Token of the leadership, or of the last one.
-    token: String,
-    candidates: usize,
-    /// The lease on which the leadership stands, in hex; 0 for an entry that no lease ends.
-    lease: String,
-    /// The lease's time to live, and what is left of it as far as this member knows.
-    ttl_millis: u64,
-    remaining_millis: u64,
-    /// Moment at which it was won, by the winner's own clock, seconds since 1970; for people, nothing is decided by it.
-    since_unix_seconds: Option<u64>,
-    /// The end of the leadership before it, or of the last one; `None` if it is not told.
-    because: Option<String>,
-}
-
-/// Answers `GET /v1/elections`: the elections of applications, with their holders.
-pub(crate) async fn answer_elections<B: Backend>(
-    services: &Services<B>,
-    caller: &Caller,
-    query: &str,
-) -> Response<Body> {
-    let name = query.split('&').find_map(|pair| pair.strip_prefix("name=")).map(str::to_owned);
-    let told = async {
-        // The keys of an election begin with its name; all elections are told to a user that may read everything.
-        let (from, end) = match &name {
-            Some(name) => (Bytes::copy_from_slice(name.as_bytes()), prefix_end(name.as_bytes())),
-            None => (Bytes::from_static(b"\0"), Bytes::from_static(b"\0")),
-        };
-        let view = services.read(caller, Need::Read(&from, &end)).await?;
-        services.build(move || elections(&view, name.as_deref())).await?
-    };
-    match told.await {
-        Ok(elections) => http::json(StatusCode::OK, &json!({ "elections": elections })),
-        Err(status) => refuse(&status),
-    }
-}
-
 /// Answers `/v1/recording`: the files of this member's recorder, one after the other. Nothing that clients wrote is in them; but
 /// all members and their addresses are.
 pub(crate) async fn answer_recording<B: Backend>(services: &Services<B>, caller: &Caller) -> Response<Body> {
     let read = async {
         services.require(caller, Need::Root).await?;
+        let nothing = || Status::not_found("this member records nothing: it was started with --ring off");
         let directory = services.options.data_dir.as_ref().map(|directory| directory.join("recording"));
-        let directory = directory.filter(|directory| directory.is_dir());
-        let directory = directory
-            .ok_or_else(|| Status::not_found("this member records nothing: it was started with --ring off"))?;
+        let directory = directory.ok_or_else(nothing)?;
         let memory = services.memory.clone();
         let read = services.build(move || {
+            if !directory.is_dir() {
+                return Err(nothing());
+            }
             let unreadable = |error| Status::internal(format!("the recording cannot be read: {error}"));
             // Before it is read, and until it is sent: it has as many bytes as `--ring-size` allows.
             let mut held = Held::nothing(&memory);
@@ -312,122 +250,5 @@ pub(crate) async fn answer_recording<B: Backend>(services: &Services<B>, caller:
             response
         }
         Err(status) => refuse(&status),
-    }
-}
-
-/// All elections that somebody stands for, by name; or the one that is asked for, also if somebody only did.
-pub(crate) fn elections(view: &View, only: Option<&str>) -> Result<Vec<ElectionStatus>, Status> {
-    let mut candidates: BTreeMap<String, Vec<KeyValue>> = BTreeMap::new();
-    let mut seen = 0;
-    for (lease, key) in view.leased_keys() {
-        let Some(name) = election_of(key, lease).filter(|name| only.is_none_or(|only| only == *name)) else { continue };
-        seen += 1;
-        if seen > CANDIDATES_MAX {
-            let why = format!("more than {CANDIDATES_MAX} candidates stand for election: ask for one with ?name=NAME");
-            return Err(Status::resource_exhausted(why));
-        }
-        if let Some(kv) = read_key(view, &Bytes::copy_from_slice(key))? {
-            candidates.entry(name.to_owned()).or_default().push(kv);
-        }
-    }
-    if let Some(name) = only {
-        let unleased = entries_without_lease(view, name)?;
-        if !unleased.is_empty() {
-            candidates.entry(name.to_owned()).or_default().extend(unleased);
-        }
-        if candidates.is_empty() {
-            return Ok(vacancy(view, name)?.into_iter().collect());
-        }
-    }
-    candidates.into_iter().map(|(name, keys)| told(view, name, keys)).collect()
-}
-
-/// Entries that no lease ends: they stand in the queue until somebody deletes them.
-fn entries_without_lease(view: &View, name: &str) -> Result<Vec<KeyValue>, Status> {
-    let prefix = Bytes::from(format!("{name}/"));
-    let (range_end, limit) = (prefix_end(&prefix), i64::try_from(CANDIDATES_MAX).unwrap_or(i64::MAX));
-    let range = Range { key: prefix.clone(), range_end, limit, keys_only: true, ..Range::default() };
-    let keys = view.range(&range).map_err(error::of_store)?.kvs.into_iter();
-    let is_entry = |key: &[u8]| !key.is_empty() && key.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    let unleased = keys.filter(|kv| kv.lease == 0 && is_entry(&kv.key[prefix.len()..]));
-    unleased.filter_map(|kv| read_key(view, &kv.key).transpose()).collect()
-}
-
-/// An election that somebody has led, and nobody stands for: its last leadership, and how that ended.
-fn vacancy(view: &View, name: &str) -> Result<Option<ElectionStatus>, Status> {
-    let history = History::parse(&text_at(view, &format!("{name}.history"))?.unwrap_or_default());
-    let note = text_at(view, &format!("{name}.note"))?.and_then(|text| serde_json::from_str::<LastWords>(&text).ok());
-    let Some(last) = history.tenures().next_back() else { return Ok(None) };
-    let note = note.filter(|note| note.token == last.token.to_string());
-    Ok(Some(ElectionStatus {
-        name: name.to_owned(),
-        holder: None,
-        value: String::new(),
-        token: last.token.to_string(),
-        candidates: 0,
-        lease: String::new(),
-        ttl_millis: 0,
-        remaining_millis: 0,
-        since_unix_seconds: None,
-        because: Some(note.map_or_else(|| "left no note".to_owned(), |note| note.because)),
-    }))
-}
-
-/// A leader's last words, as our candidates write them.
-#[derive(Deserialize)]
-struct LastWords {
-    token: String,
-    because: String,
-}
-
-fn text_at(view: &View, key: &str) -> Result<Option<String>, Status> {
-    let kv = read_key(view, &Bytes::copy_from_slice(key.as_bytes()))?;
-    Ok(kv.and_then(|kv| String::from_utf8(kv.value.to_vec()).ok()))
-}
-
-/// The election for which this key stands, if it does.
-fn election_of(key: &[u8], lease: i64) -> Option<&str> {
-    let (name, entry) = std::str::from_utf8(key).ok()?.rsplit_once('/')?;
-    (!name.is_empty() && i64::from_str_radix(entry, 16) == Ok(lease)).then_some(name)
-}
-
-fn told(view: &View, name: String, keys: Vec<KeyValue>) -> Result<ElectionStatus, Status> {
-    let candidates = keys.len();
-    let first = keys.into_iter().min_by_key(|kv| kv.create_revision).expect("an election is known by its candidates");
-    let generation =
-        text_at(view, &format!("{name}.generation"))?.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-    let token = Token { generation, number: first.create_revision.unsigned_abs() };
-    let history = History::parse(&text_at(view, &format!("{name}.history"))?.unwrap_or_default());
-    let tenure = history.tenures().rev().find(|tenure| tenure.token == token);
-    let (holder, value) = match serde_json::from_slice::<Entry>(&first.value) {
-        Ok(entry) => (entry.id, entry.value),
-        Err(_) => (String::from_utf8_lossy(&first.value).into_owned(), String::new()),
-    };
-    let lease = view.lease_time_to_live(first.lease, LeaseKeys::Omit);
-    Ok(ElectionStatus {
-        name,
-        holder: Some(holder),
-        value,
-        token: token.to_string(),
-        candidates,
-        lease: format!("{:x}", first.lease),
-        ttl_millis: lease.as_ref().map_or(0, |lease| millis(lease.granted)),
-        remaining_millis: lease.as_ref().map_or(0, |lease| millis(lease.remaining)),
-        since_unix_seconds: tenure.and_then(|tenure| tenure.since_unix_seconds),
-        because: tenure.map(|tenure| tenure.before.to_string()),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_stands_for_an_election_if_it_ends_in_its_own_lease() {
-        assert_eq!(election_of(b"team/billing/7f", 0x7f), Some("team/billing"));
-        assert_eq!(election_of(b"team/billing/7f", 0x80), None);
-        assert_eq!(election_of(b"/7f", 0x7f), None);
-        assert_eq!(election_of(b"config", 0x7f), None);
-        assert_eq!(election_of(b"\xff/7f", 0x7f), None);
     }
 }

@@ -264,3 +264,33 @@ async fn a_call_that_is_given_up_is_counted_as_canceled() {
     };
     tokio::time::timeout(Duration::from_secs(30), story).await.expect("it is told");
 }
+
+/// Goal: what an operator must be woken for is in the metrics: the same member that is elected anew, each alarm, a disk that hangs, a
+/// log without room to grow. Method: a member that goes through all of it.
+#[tokio::test]
+async fn what_an_operator_is_woken_for_is_told_in_metrics() {
+    let served = Served::start().await;
+    let told =
+        async |line: &str| while !speak(&served, "GET", "/metrics", "").await.1.contains(&format!("\n{line}\n")) {};
+    told("hustings_leader_changes_total 1").await;
+    for changes in 2..=4 {
+        served.double.declare(|status| (status.leader, status.term) = (None, status.term.next()));
+        served.double.declare(|status| status.leader = Some(status.me));
+        told(&format!("hustings_leader_changes_total {changes}")).await;
+        told(&format!("etcd_server_leader_changes_seen_total {changes}")).await;
+    }
+    for quiet in ["hustings_alarm{kind=\"NOSPACE\"} 0", "hustings_disk_stalled 0", "hustings_log_short 0"] {
+        told(quiet).await;
+    }
+    let raise = |kind: hustings_kv::AlarmKind, raise: bool| {
+        let change = hustings_kv::AlarmChange { raise, member: 1, kind: kind as i32 };
+        served.double.apply_now(&hustings_kv::Command::Alarm(change));
+    };
+    raise(hustings_kv::AlarmKind::Corrupt, true);
+    told("hustings_alarm{kind=\"CORRUPT\"} 1").await;
+    told("hustings_alarm{kind=\"NOSPACE\"} 0").await;
+    raise(hustings_kv::AlarmKind::Corrupt, false);
+    told("hustings_alarm{kind=\"CORRUPT\"} 0").await;
+    served.double.declare(|status| status.is_disk_healthy = false);
+    told("hustings_disk_stalled 1").await;
+}

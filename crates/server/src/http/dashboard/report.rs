@@ -3,6 +3,7 @@
 //! Counts grow from the start of the process; a reader that wants rates asks twice. Histograms are counts up to each
 //! bound, in microseconds, the last one above all bounds.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -34,7 +35,7 @@ pub(crate) async fn of<B: Backend>(services: &Services<B>, caller: &Caller) -> R
     let status = services.node_status();
     let mut report = services.status_value(&view.alarms());
     let counters = services.metrics.node.get();
-    let disk = services.options.data_dir.as_deref().and_then(room_on);
+    let disk = services.room.look(services.options.data_dir.as_deref()).await;
     report["kind"] = "Report".into();
     report["now_unix_millis"] = unix_millis(SystemTime::now()).into();
     report["uptime_seconds"] = services.begun.elapsed().as_secs().into();
@@ -80,12 +81,6 @@ fn round_trips<B: Backend>(services: &Services<B>, counters: Option<&Counters>) 
     json!({ "bounds_micros": ROUND_TRIP_BUCKETS_MICROS, "peers": told.collect::<Vec<_>>() })
 }
 
-/// Free bytes for this process, and all, where the data lives.
-fn room_on(directory: &std::path::Path) -> Option<(u64, u64)> {
-    let disk = rustix::fs::statvfs(directory).ok()?;
-    Some((disk.f_bavail.saturating_mul(disk.f_frsize), disk.f_blocks.saturating_mul(disk.f_frsize)))
-}
-
 /// Warnings about this member or from it, each with its cure.
 fn warnings<B: Backend>(services: &Services<B>, view: &View, disk: Option<(u64, u64)>) -> Vec<Value> {
     let status = services.node_status();
@@ -121,7 +116,7 @@ fn warnings<B: Backend>(services: &Services<B>, view: &View, disk: Option<(u64, 
         );
     }
     if let Some((free, _)) = disk.filter(|(free, _)| *free < DISK_SHORT_BYTES) {
-        let data_dir = services.options.data_dir.as_deref().unwrap_or(std::path::Path::new("."));
+        let data_dir = services.options.data_dir.as_deref().unwrap_or(Path::new("."));
         warn(format!("{me} has {} MiB of disk left", free >> 20), format!("df -h {}", data_dir.display()));
     }
     for expiry in services.metrics.expiries() {

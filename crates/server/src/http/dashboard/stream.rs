@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   event: cluster      what GET /v1/cluster says, each second, and at once when this member's own state or a link of its changes
-//!   event: elections    what GET /v1/elections says, when it has changed; {"why": ...} for a user that may not read all keys
+//!   event: elections    what GET /v1/elections says, every two seconds while it changes, as what is left of a lease does;
+//!                       {"why": ...} for a user that may not read all keys
 //!   event: refused      the caller may not look any more: a token ran out, a right was taken away; then the stream ends
 //! ```
 
@@ -35,9 +36,6 @@ const EVERY: Duration = Duration::from_secs(1);
 /// However much happens, not more often.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Pause between two looks at elections: each reads all keys on leases.
-const ELECTIONS_EVERY: Duration = Duration::from_secs(2);
-
 /// Begins a stream, if there are not too many.
 pub(super) fn answer<B: Backend>(services: &Services<B>, viewer: Viewer) -> Response<Body> {
     let Ok(place) = services.viewers.clone().try_acquire_owned() else {
@@ -62,7 +60,7 @@ pub(super) fn answer<B: Backend>(services: &Services<B>, viewer: Viewer) -> Resp
 async fn tell<B: Backend>(services: &Services<B>, viewer: &Viewer, sender: &mpsc::Sender<Bytes>) {
     let mut status = services.status_changes();
     let mut stream_end = services.stream_end(false);
-    let mut told = String::new();
+    let mut told = Bytes::new();
     let mut elections_due = Instant::now();
     loop {
         let begun = Instant::now();
@@ -79,12 +77,12 @@ async fn tell<B: Backend>(services: &Services<B>, viewer: &Viewer, sender: &mpsc
             return;
         }
         if begun >= elections_due {
-            let now = elections::told(services, &viewer.caller).await.to_string();
-            if now != told && sender.send(event_of("elections", &now)).await.is_err() {
+            let now = elections::told(services, &viewer.caller).await;
+            if now != told && sender.send(now.clone()).await.is_err() {
                 return;
             }
             told = now;
-            elections_due = begun + ELECTIONS_EVERY;
+            elections_due = begun + elections::EVERY;
         }
         tokio::select! {
             () = sleep_until(begun + EVERY) => {}
@@ -111,6 +109,6 @@ fn event(kind: &str, value: &Value) -> Bytes {
 }
 
 /// One event of the stream. JSON has neither `\n` nor `\r` in it, so it is one line of data; U+2028 ends no line here.
-fn event_of(kind: &str, json: &str) -> Bytes {
+pub(super) fn event_of(kind: &str, json: &str) -> Bytes {
     format!("event: {kind}\ndata: {json}\n\n").into()
 }

@@ -142,7 +142,8 @@ impl Double {
 
     /// Goes through a transition.
     pub fn go_through(&self, transition: hustings_core::Transition) {
-        let happening = Happening { at: std::time::SystemTime::now(), transition };
+        let (at, moment) = (std::time::SystemTime::now(), std::time::Instant::now());
+        let happening = Happening { at, moment, transition };
         assert!(self.happenings.send(happening).is_ok(), "the server listens");
     }
 
