@@ -24,6 +24,12 @@ pub async fn speak(served: &Served, method: &str, path: &str, body: &str) -> (u1
     (head[9..12].parse().unwrap(), body.to_owned())
 }
 
+/// Waits until this line is in the metrics.
+async fn metrics_tell(served: &Served, line: &str) {
+    let heard = async { while !speak(served, "GET", "/metrics", "").await.1.lines().any(|told| told == line) {} };
+    assert!(tokio::time::timeout(Duration::from_secs(30), heard).await.is_ok(), "never told: {line}");
+}
+
 pub async fn post(served: &Served, path: &str, body: Value) -> (u16, Value) {
     let (status, body) = speak(served, "POST", path, &body.to_string()).await;
     (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
@@ -246,12 +252,7 @@ async fn a_call_that_is_given_up_is_counted_as_canceled() {
     let served = Served::start_with(options).await;
     let mut kv = served.client().await.kv();
     served.double.be(Behaviour::Silent);
-    let told = async |line: &str| loop {
-        let (_, text) = speak(&served, "GET", "/metrics", "").await;
-        if text.lines().any(|told| told == line) {
-            break;
-        }
-    };
+    let told = async |line: &str| metrics_tell(&served, line).await;
     let of = r#"grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary""#;
     let begun = format!("grpc_server_started_total{{{of}}} 1");
     let story = async {
@@ -270,8 +271,7 @@ async fn a_call_that_is_given_up_is_counted_as_canceled() {
 #[tokio::test]
 async fn what_an_operator_is_woken_for_is_told_in_metrics() {
     let served = Served::start().await;
-    let told =
-        async |line: &str| while !speak(&served, "GET", "/metrics", "").await.1.contains(&format!("\n{line}\n")) {};
+    let told = async |line: &str| metrics_tell(&served, line).await;
     told("hustings_leader_changes_total 1").await;
     for changes in 2..=4 {
         served.double.declare(|status| (status.leader, status.term) = (None, status.term.next()));
