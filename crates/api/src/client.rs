@@ -299,7 +299,16 @@ impl Transport {
 /// A file cannot be read or is not what it should be.
 pub fn tls(trust: Trust, identity: Option<Identity>) -> Result<Connector, TlsError> {
     let (rules, protocols) = (Rules::default(), vec![ALPN]);
-    Connector::new(ClientTls { of: "client", trust, identity, revoked: None, rules, protocols, server_name: None })
+    Connector::new(ClientTls {
+        of: "client",
+        trust,
+        identity,
+        revoked: None,
+        allowed: None,
+        rules,
+        protocols,
+        server_name: None,
+    })
 }
 
 /// The transport to one endpoint, not connected yet: for callers that want many channels.

@@ -317,6 +317,16 @@ mod tests {
     }
 
     #[test]
+    fn what_peers_must_show_is_asked_of_those_that_are_dialled_too() {
+        let flags = ["--initial-cluster", "default=https://h:1", "--initial-advertise-peer-urls", "https://h:1"];
+        let tls = ["--listen-peer-urls", "https://127.0.0.1:1", "--peer-cert-file", "c", "--peer-key-file", "k"];
+        let asked = ["--peer-trusted-ca-file", "ca", "--peer-cert-allowed-cn", "peer"];
+        let plan = resolve(&[&flags[..], &tls, &asked].concat(), &[]).unwrap().to_plan().unwrap();
+        let allowed = Some(hustings_tls::Allowed::CommonName("peer".into()));
+        assert_eq!((plan.tls.peer.unwrap().allowed, plan.tls.dial.unwrap().allowed), (allowed.clone(), allowed));
+    }
+
+    #[test]
     fn clients_may_hold_a_quarter_of_the_memory_unless_told_otherwise() {
         assert_eq!(plan::total_in("MemTotal:       24684084 kB\nMemFree:  1 kB\n"), Some(24_684_084 << 10));
         assert_eq!(plan::total_in("no such line"), None);

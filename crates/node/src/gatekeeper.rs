@@ -174,15 +174,32 @@ impl Gatekeeper {
         if !self.binds_identity {
             return None;
         }
-        let Hello { from, member: said, .. } = hello;
-        let known = self.membership.members.get(from).or_else(|| self.hints.members.get(from));
+        self.misfit_of(hello.from, &hello.member, shown)
+            .map(|why| Refusal::because(format!("{} refuses {}: {why}", self.own_name(), self.called(hello))))
+    }
+
+    /// The reason why whoever shows this certificate cannot be that member, which says this of itself as far as the membership does not.
+    fn misfit_of(&self, id: NodeId, said: &Member, shown: Option<&Certificate>) -> Option<String> {
+        let known = self.membership.members.get(&id).or_else(|| self.hints.members.get(&id));
         // A member that was added has no name until it has started.
         let name = known.map(|known| &known.name).filter(|name| !name.is_empty()).unwrap_or(&said.name);
         let urls = known.map_or(&said.peer_urls, |known| &known.peer_urls);
         let everybody = self.membership.members.iter().chain(&self.hints.members);
-        let others = everybody.filter(|(id, _)| *id != from).map(|(_, other)| other.name.clone());
+        let others = everybody.filter(|(other, _)| **other != id).map(|(_, other)| other.name.clone());
         misfit(shown, name, urls, others)
-            .map(|why| Refusal::because(format!("{} refuses {}: {why}", self.own_name(), self.called(hello))))
+    }
+
+    /// What is believed of a refusal by whoever answered in the place of this peer: where certificates are bound to members, one that is not
+    /// the peer's own ends no node and condemns no directory. Where they are not and nobody has a secret, anybody may speak for anybody.
+    pub(crate) fn believed(&self, peer: NodeId, shown: Option<&Certificate>, refusal: Refusal) -> Refusal {
+        let misfit = self.binds_identity.then(|| self.misfit_of(peer, &Member::default(), shown)).flatten();
+        match misfit {
+            None => refusal,
+            Some(why) => {
+                let (Refusal { why: said, .. }, name) = (refusal, self.name_of(peer));
+                Refusal::because(format!("whoever answers for {name} is not believed: {why}; it says: {said}"))
+            }
+        }
     }
 
     /// Instruction for a member with another directory; where all others were restored again, it is this member that was left out.

@@ -6,12 +6,14 @@ mod support;
 use hustings_core::{Lsn, NodeId};
 use hustings_node::PeerTls;
 use hustings_tls::made::{Authority, Subject};
-use hustings_tls::{Acceptor, ClientTls, Connector, Identity, Pair, Rules, ServerTls, Trust};
+use hustings_tls::{Acceptor, ClientTls, Connector, Identity, Pair, Rules, ServerTls, Trust, end_answered};
+use std::collections::BTreeMap;
 use std::path::Path;
+use support::greeting::{Greeting, REFUSAL, hear, say};
 use support::lifelines::until_all_hold_lifelines;
 use support::{DAM, Troupe, in_time, named, propose, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 /// TLS settings of a member that has this certificate and believes this CA.
 fn speaking(pair: &Pair, ca: &Path) -> PeerTls {
@@ -30,6 +32,7 @@ fn speaking(pair: &Pair, ca: &Path) -> PeerTls {
         trust: Trust::Authority(ca.to_owned()),
         identity: Some(identity),
         revoked: None,
+        allowed: None,
         rules: Rules::default(),
         protocols: Vec::new(),
         server_name: None,
@@ -107,6 +110,32 @@ async fn a_member_with_anothers_certificate_gets_no_link() {
     in_time(troupe.handle(ids[0]).propose("with the third".into())).await.expect("they agree");
     let applied = troupe.handle(ids[0]).status().applied;
     until(troupe.handle(ids[2]), "it follows", |status| status.applied >= applied).await;
+}
+
+/// Goal: whoever answers in a member's place with a certificate that is not that member's ends no node, whatever it says. Method: m3 is away,
+/// and somebody with the files of m2 answers at its port that the others are removed and rolled back, until each has dialled again twice.
+#[tokio::test]
+async fn who_answers_with_anothers_certificate_ends_nobody() {
+    let (mut troupe, _) = encrypted();
+    let ids: Vec<NodeId> = troupe.founding.voters.iter().copied().collect();
+    let place = TcpListener::bind(troupe.addresses[&ids[2]]).await.expect("the port is free");
+    let stolen = troupe.tls[&ids[1]].acceptor.clone().expect("it has a port");
+    for id in &ids[..2] {
+        troupe.start(*id).expect("it starts");
+    }
+    let mut dials: BTreeMap<u64, u32> = ids[..2].iter().map(|id| (id.0, 0)).collect();
+    while dials.values().any(|dials| *dials < 3) {
+        let (stream, _) = in_time(place.accept()).await.expect("it is dialled");
+        let (mut stream, _) = in_time(stolen.accept(stream)).await.expect("the same CA signed both");
+        let caller = hear(&mut stream).await.from;
+        *dials.get_mut(&caller).expect("one of the two") += 1;
+        let (version, text) = (2, format!("{caller} is to end"));
+        let refusal = Greeting { version, version_min: 2, kind: REFUSAL, text, ..Greeting::default() };
+        say(&mut stream, &Greeting { is_removed: true, is_rolled_back: true, ..refusal }).await;
+        end_answered(stream).await;
+    }
+    let leader = troupe.leader().await;
+    in_time(troupe.handle(leader).propose("they go on".into())).await.expect("two of three agree");
 }
 
 #[tokio::test]

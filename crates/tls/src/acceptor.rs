@@ -18,13 +18,31 @@ use crate::made::Made;
 use crate::reload::{Expiry, Reloading, Watched};
 use crate::rules::Rules;
 
-/// The peers that a port admits, beside that a trusted CA signed the certificate.
+/// A condition on the other end's certificate, beside that a trusted CA signed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Allowed {
     /// Certificates with this common name.
     CommonName(String),
     /// Certificates for this host.
     Host(String),
+}
+
+impl Allowed {
+    /// Refuses what the other end shows, in words, unless it meets the condition.
+    pub(crate) fn check(&self, shown: Option<&Certificate>) -> io::Result<()> {
+        let (is_met, wanted) = match self {
+            Allowed::CommonName(name) => {
+                (shown.is_some_and(|shown| shown.common_name == *name), format!("the common name {name:?}"))
+            }
+            Allowed::Host(host) => (shown.is_some_and(|shown| shown.is_for(host)), format!("the host {host:?}")),
+        };
+        if is_met {
+            return Ok(());
+        }
+        let common_name = shown.map_or("", |shown| &shown.common_name);
+        let why = format!("its certificate, of {common_name:?}, is not for {wanted}, which is asked for here");
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    }
 }
 
 /// The TLS settings of a port.
@@ -166,22 +184,11 @@ impl Acceptor {
         };
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let shown = shown.and_then(Certificate::read);
-        let refusal = match &self.allowed {
-            None => None,
-            Some(Allowed::CommonName(name)) if shown.as_ref().is_some_and(|shown| shown.common_name == *name) => None,
-            Some(Allowed::Host(host)) if shown.as_ref().is_some_and(|shown| shown.is_for(host)) => None,
-            Some(Allowed::CommonName(name)) => Some(format!("the common name {name:?}")),
-            Some(Allowed::Host(host)) => Some(format!("the host {host:?}")),
-        };
-        match refusal {
-            None => Ok((stream, shown)),
-            Some(wanted) => {
-                let common_name = shown.map_or_else(String::new, |shown| shown.common_name);
-                let why = format!("its certificate, of {common_name:?}, is not for {wanted}, which is asked for here");
-                end_answered(stream).await;
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
-            }
+        if let Some(Err(refusal)) = self.allowed.as_ref().map(|allowed| allowed.check(shown.as_ref())) {
+            end_answered(stream).await;
+            return Err(refusal);
         }
+        Ok((stream, shown))
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::acceptor::{Identity, misfit};
+use crate::acceptor::{Allowed, Identity, misfit};
 use crate::certificate::Certificate;
 use crate::files::{self, TlsError};
 use crate::reload::{Expiry, Reloading, Watched};
@@ -54,6 +54,8 @@ pub struct ClientTls {
     pub identity: Option<Identity>,
     /// Certificates that are not good any more.
     pub revoked: Option<PathBuf>,
+    /// Further condition on those that are believed; `None` takes them all.
+    pub allowed: Option<Allowed>,
     /// Versions and ciphers that may be spoken.
     pub rules: Rules,
     /// Protocols that are spoken on top, by their names in ALPN.
@@ -83,6 +85,7 @@ pub struct Connector {
     /// Names of the settings that would mend a handshake.
     remedies: Remedies,
     server_name: Option<String>,
+    allowed: Option<Allowed>,
     /// Protocols that are spoken on top instead of those in the settings.
     protocols: Option<Vec<Vec<u8>>>,
 }
@@ -142,14 +145,14 @@ impl Connector {
     /// # Errors
     /// A file cannot be read or is not what it should be, or certificate and key do not belong together.
     pub fn new(tls: ClientTls) -> Result<Connector, TlsError> {
-        let (server_name, remedies) = (tls.server_name.clone(), Remedies::of(tls.of));
+        let (server_name, allowed, remedies) = (tls.server_name.clone(), tls.allowed.clone(), Remedies::of(tls.of));
         let own = tls.identity.as_ref().and_then(|identity| identity.paths().into_iter().next());
         let mut paths = tls.identity.as_ref().map(Identity::paths).unwrap_or_default();
         let trusted = tls.trust.authority().map(Path::to_owned);
         paths.extend(trusted.clone());
         paths.extend(tls.revoked.clone());
         let present = Reloading::new(tls.of, paths, Watched::these(tls.of, own, trusted), move || config(&tls))?;
-        Ok(Connector { present, remedies, server_name, protocols: None })
+        Ok(Connector { present, remedies, server_name, allowed, protocols: None })
     }
 
     /// A connector for a caller that speaks these on top, by their names in ALPN.
@@ -167,7 +170,7 @@ impl Connector {
     /// Shakes hands with the other end, which must be this host: a name or an address, without a port.
     ///
     /// # Errors
-    /// The other end speaks no TLS, or not as is asked here; or its certificate is not believed, or not for that host.
+    /// The other end speaks no TLS, or not as is asked here; or its certificate is not believed, not for that host, or not allowed.
     pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         host: &str,
@@ -182,6 +185,7 @@ impl Connector {
         let stream = stream.map_err(|error| explained(error, host, self.remedies))?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let shown = shown.and_then(Certificate::read);
+        self.allowed.as_ref().map_or(Ok(()), |allowed| allowed.check(shown.as_ref()))?;
         Ok((stream, shown))
     }
 

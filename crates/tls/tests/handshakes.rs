@@ -50,6 +50,7 @@ impl Town {
             trust: Trust::Authority(self.ca.clone()),
             identity: None,
             revoked: None,
+            allowed: None,
             rules: Rules::default(),
             protocols: vec!["h2"],
             server_name: None,
@@ -156,6 +157,21 @@ async fn a_port_that_asks_for_certificates_admits_good_ones_alone() {
     let hosts = acceptor(ServerTls { allowed: Some(Allowed::Host("db-a".to_owned())), ..asking() });
     meet(&hosts, &connector(town.client_as(&root)), "localhost").await.is_refused("is not for the host \"db-a\"");
     meet(&hosts, &connector(town.client_as(&root.clone().host("db-a"))), "localhost").await.are_well();
+}
+
+/// Goal: who dials holds the other end to what it allows, as a port does. Method: a port with a certificate of the right CA for the host that
+/// is dialled, under each condition that it does not meet and that it does.
+#[tokio::test]
+async fn who_dials_may_ask_for_a_name_too() {
+    let town = Town::found();
+    let port = acceptor(town.port());
+    let allowing = |allowed| connector(ClientTls { allowed: Some(allowed), ..town.client() });
+    let name = |name: &str| allowing(Allowed::CommonName(name.to_owned()));
+    let host = |host: &str| allowing(Allowed::Host(host.to_owned()));
+    meet(&port, &name("peer"), "localhost").await.is_refused("of \"the port\", is not for the common name \"peer\"");
+    meet(&port, &name("the port"), "localhost").await.are_well();
+    meet(&port, &host("db-a"), "localhost").await.is_refused("is not for the host \"db-a\"");
+    meet(&port, &host("127.0.0.1"), "localhost").await.are_well();
 }
 
 #[tokio::test]

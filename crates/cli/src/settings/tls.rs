@@ -108,7 +108,10 @@ impl Settings {
         }
         let dial = match (&peer_tls, peers.iter().any(|url| is_https(url)), self.identity_of(&PEER, peer)?) {
             (None, false, None) => None,
-            (_, _, identity) => Some(self.dial_tls(identity, rules)?),
+            (_, _, identity) => {
+                let allowed = peer_tls.as_ref().and_then(|port| port.allowed.clone());
+                Some(self.dial_tls(identity, allowed, rules)?)
+            }
         };
         let has_ca = !self.text(PEER.trusted_ca).is_empty();
         let skips = self.switch("experimental-peer-skip-client-san-verification")?;
@@ -219,8 +222,8 @@ impl Settings {
         }
     }
 
-    /// The TLS settings for dialling peers.
-    fn dial_tls(&self, identity: Option<Identity>, rules: Rules) -> Result<ClientTls> {
+    /// The TLS settings for dialling peers, of which the same is asked as of those that dial.
+    fn dial_tls(&self, identity: Option<Identity>, allowed: Option<Allowed>, rules: Rules) -> Result<ClientTls> {
         let shown = match (self.path("peer-client-cert-file"), self.path("peer-client-key-file")) {
             (Some(certificate), Some(key)) => Some(Identity::Files(Pair { certificate, key })),
             (None, None) => identity,
@@ -233,7 +236,8 @@ impl Settings {
             (None, false) => Trust::Machine,
         };
         let revoked = self.path(PEER.revoked);
-        Ok(ClientTls { of: "peer", trust, identity: shown, revoked, rules, protocols: Vec::new(), server_name: None })
+        let (protocols, server_name) = (Vec::new(), None);
+        Ok(ClientTls { of: "peer", trust, identity: shown, revoked, allowed, rules, protocols, server_name })
     }
 
     /// The TLS settings with which a member asks the others: it shows the certificate that its port shows, and believes the CA of clients,
@@ -250,6 +254,7 @@ impl Settings {
             trust,
             identity: Some(client.identity.clone()),
             revoked: client.revoked.clone(),
+            allowed: None,
             rules: rules.clone(),
             protocols: vec!["http/1.1"],
             server_name: None,

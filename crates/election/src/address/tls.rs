@@ -228,7 +228,7 @@ impl StoreTls {
             (Some(ca), ..) => Trust::Authority(ca.clone()),
         };
         let (rules, protocols, server_name) = (Rules::default(), protocols.to_vec(), self.server_name.clone());
-        let tls = ClientTls { of, trust, identity, revoked: None, rules, protocols, server_name };
+        let tls = ClientTls { of, trust, identity, revoked: None, allowed: None, rules, protocols, server_name };
         Connector::new(tls).map_err(|error| error.to_string())
     }
 }

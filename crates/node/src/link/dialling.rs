@@ -124,7 +124,9 @@ impl<M: Wire + 'static> Links<M> {
                 let name_of = |id| self.gatekeeper.borrow().name_of(id);
                 Err(LinkError::Stranger(format!("{} answered in place of {}", name_of(hello.from), name_of(peer))))
             }
-            Greeting::Refusal(refusal) => Err(LinkError::Refused(refusal)),
+            Greeting::Refusal(refusal) => {
+                Err(LinkError::Refused(self.gatekeeper.borrow().believed(peer, shown.as_ref(), refusal)))
+            }
             _ => Err(LinkError::Stranger("it did not answer a greeting with one".into())),
         }
     }

@@ -4,8 +4,7 @@ use super::in_time;
 use bytes::{BufMut, Bytes, BytesMut};
 use hustings_core::NodeId;
 use prost::Message as _;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The fields of a greeting that a stranger fills in.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -26,12 +25,16 @@ pub struct Greeting {
     pub boots: u64,
     #[prost(string, tag = "9")]
     pub text: String,
+    #[prost(bool, tag = "14")]
+    pub is_removed: bool,
     #[prost(uint32, tag = "15")]
     pub version_min: u32,
     #[prost(uint64, tag = "16")]
     pub process: u64,
     #[prost(bytes = "bytes", tag = "18")]
     pub proof: Bytes,
+    #[prost(bool, tag = "23")]
+    pub is_rolled_back: bool,
     #[prost(bytes = "bytes", tag = "26")]
     pub lifeline: Bytes,
 }
@@ -52,13 +55,14 @@ pub fn hello(protocol: &str, from: u64, to: NodeId) -> Greeting {
 }
 
 /// Says a greeting.
-pub async fn say(stream: &mut TcpStream, greeting: &Greeting) {
+pub async fn say(stream: &mut (impl AsyncWrite + Unpin), greeting: &Greeting) {
     let bytes = [&b"hustings"[..], &framed(&greeting.encode_to_vec())].concat();
     stream.write_all(&bytes).await.expect("the port takes it");
+    stream.flush().await.expect("the port takes it");
 }
 
 /// Hears one.
-pub async fn hear(stream: &mut TcpStream) -> Greeting {
+pub async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> Greeting {
     let mut head = [0; 16];
     in_time(stream.read_exact(&mut head)).await.expect("an answer");
     let mut payload = vec![0; u32::from_le_bytes(head[8..12].try_into().expect("four bytes")) as usize];
