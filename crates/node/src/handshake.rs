@@ -80,7 +80,9 @@ pub fn site(address: IpAddr) -> IpAddr {
 pub(crate) async fn say(stream: &mut PeerStream, greeting: &Greeting) -> Result<(), LinkError> {
     let mut out = BytesMut::new();
     greeting.put(&mut out);
-    Ok(stream.write_all(&out).await?)
+    stream.write_all(&out).await?;
+    // In TLS that may have sealed it alone, and some who speak hang up then.
+    Ok(stream.flush().await?)
 }
 
 /// Hears who dials; with a cluster secret, proven.

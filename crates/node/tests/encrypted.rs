@@ -3,15 +3,16 @@
 
 mod support;
 
-use hustings_core::{Lsn, NodeId};
-use hustings_node::PeerTls;
+use hustings_core::{ApplyVersion, Change, Lsn, Member, MembershipChange, NodeId};
+use hustings_node::{NodeConfig, PeerTls, discover};
 use hustings_tls::made::{Authority, Subject};
 use hustings_tls::{Acceptor, ClientTls, Connector, Identity, Pair, Rules, ServerTls, Trust, end_answered};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use support::greeting::{Greeting, REFUSAL, hear, say};
 use support::lifelines::until_all_hold_lifelines;
-use support::{DAM, Troupe, in_time, named, propose, until};
+use support::{DAM, Troupe, free_addresses, in_time, named, propose, run, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -80,6 +81,39 @@ async fn a_cluster_in_tls_replicates_and_a_member_that_was_away_catches_up() {
     let applied = troupe.handle(leader).status().applied;
     troupe.start(away).expect("it starts again");
     until(troupe.handle(away), "it has caught up", |status| status.applied >= applied).await;
+}
+
+/// Goal: whoever asks or dials hears the answer in TLS, too. Method: one that no member is asks who it is, before it is added and after; and a
+/// member that was removed while it was away comes back.
+#[tokio::test]
+async fn in_tls_a_newcomer_is_welcomed_and_whoever_is_refused_hears_why() {
+    let (mut troupe, authority) = encrypted();
+    troupe.start_all();
+    let (leader, away) = (troupe.leader().await, troupe.follower().await);
+    propose(troupe.handle(leader), "first").await;
+    let made = authority.issue(&Subject::new("m4").address([127, 0, 0, 1])).expect("issued");
+    let directory = troupe.directory.path().to_owned();
+    let tls = speaking(&made.write(&directory, "m4").expect("written"), &directory.join("ca.crt"));
+    let newcomer =
+        Member { name: "m4".into(), peer_urls: vec![format!("https://{}", free_addresses(1)[0])], ..Member::default() };
+    let urls = [format!("https://{}", troupe.addresses[&leader])];
+    let ask =
+        async || in_time(discover(&urls, &newcomer, "raft", ApplyVersion::FIRST, None, tls.connector.as_ref())).await;
+    let refused = ask().await.expect_err("nobody has added it").to_string();
+    assert!(refused.contains("add it first"), "{refused}");
+    let seat = Member { name: String::new(), ..newcomer.clone() };
+    let change = MembershipChange::of([Change::AddLearner(NodeId(4)), Change::Describe(NodeId(4), seat)]);
+    in_time(troupe.handle(leader).change_membership(change)).await.expect("it is added");
+    assert_eq!(ask().await.expect("it is told").you, NodeId(4));
+
+    troupe.stop(away).await;
+    let change = MembershipChange::of([Change::Remove(away)]);
+    in_time(troupe.handle(leader).change_membership(change)).await.expect("it is removed");
+    let (says, mut said) = tokio::sync::mpsc::unbounded_channel();
+    let on_removed: hustings_node::OnFatal = Arc::new(move |why| drop(says.send(why.to_owned())));
+    let _removed = run(NodeConfig { on_removed, ..troupe.config_of(away) }).expect("it starts");
+    let why = in_time(said.recv()).await.expect("it hears so");
+    assert!(why.contains("was removed from the cluster"), "{why}");
 }
 
 #[tokio::test]
