@@ -34,26 +34,6 @@ pub async fn discover(
     secret: Option<&ClusterSecret>,
     tls: Option<&Connector>,
 ) -> Result<Welcome, DiscoveryError> {
-    let mut tried = Vec::new();
-    for url in peer_urls.iter().filter(|url| !member.peer_urls.contains(url)) {
-        match timeout(TIMEOUT, ask(url, member, protocol, can, secret, tls)).await {
-            Ok(Ok(welcome)) => return Ok(welcome),
-            Ok(Err(error)) => tried.push((url.clone(), error.to_string())),
-            Err(_) => tried.push((url.clone(), "no answer".into())),
-        }
-    }
-    Err(DiscoveryError { tried })
-}
-
-async fn ask(
-    url: &str,
-    member: &Member,
-    protocol: &str,
-    can: ApplyVersion,
-    secret: Option<&ClusterSecret>,
-    tls: Option<&Connector>,
-) -> Result<Welcome, LinkError> {
-    let (mut stream, _) = PeerStream::dialled(url, tls).await?;
     let hello = Hello {
         cluster_id: ClusterId(0),
         from: NodeId(0),
@@ -69,6 +49,35 @@ async fn ask(
         durable: 0,
         member: member.clone(),
     };
+    ask_all(peer_urls, &hello, secret, tls).await
+}
+
+/// Says this hello to the members at `peer_urls`, one after the other, until one answers who the members are.
+pub(crate) async fn ask_all(
+    peer_urls: &[String],
+    hello: &Hello,
+    secret: Option<&ClusterSecret>,
+    tls: Option<&Connector>,
+) -> Result<Welcome, DiscoveryError> {
+    let mut tried = Vec::new();
+    for url in peer_urls.iter().filter(|url| !hello.member.peer_urls.contains(url)) {
+        let hello = Hello { nonce: secret::nonce(), ..hello.clone() };
+        match timeout(TIMEOUT, ask(url, hello, secret, tls)).await {
+            Ok(Ok(welcome)) => return Ok(welcome),
+            Ok(Err(error)) => tried.push((url.clone(), error.to_string())),
+            Err(_) => tried.push((url.clone(), "no answer".into())),
+        }
+    }
+    Err(DiscoveryError { tried })
+}
+
+async fn ask(
+    url: &str,
+    hello: Hello,
+    secret: Option<&ClusterSecret>,
+    tls: Option<&Connector>,
+) -> Result<Welcome, LinkError> {
+    let (mut stream, _) = PeerStream::dialled(url, tls).await?;
     match greet(&mut stream, &mut BytesMut::new(), &Greeting::Hello(hello), secret).await? {
         Greeting::Welcome(welcome) => Ok(welcome),
         Greeting::Refusal(refusal) => Err(LinkError::Refused(refusal)),

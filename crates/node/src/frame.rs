@@ -156,7 +156,7 @@ pub(crate) struct Hello {
     pub(crate) cluster_id: ClusterId,
     /// Id of the sender; 0 when it does not know it yet and asks to be told (a node that joins).
     pub(crate) from: NodeId,
-    /// Id of the receiver; 0 when the sender does not know it.
+    /// Id of the receiver; 0 when the sender does not know it, or asks who the members are.
     pub(crate) to: NodeId,
     pub(crate) protocol: String,
     /// Number of this life of the node.
@@ -222,12 +222,12 @@ pub(crate) struct Challenge {
     pub(crate) proof: Bytes,
 }
 
-/// A member's answer to a node that joins.
+/// A member's answer to a node that joins, or to a member that asks who the others are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Welcome {
     /// Id of the cluster.
     pub cluster_id: ClusterId,
-    /// Id of the joiner, found by its peer URL.
+    /// Id of the joiner, found by its peer URL; or of the member that asks.
     pub you: NodeId,
     /// The membership at the beginning of the log.
     pub founding: Membership,

@@ -323,41 +323,41 @@ impl Gatekeeper {
         Hello { to: peer, nonce: secret::nonce(), ..self.hello.clone() }
     }
 
-    /// The greeting of a member that asks who the others are: with the URLs that it tells or, where it tells none, those that are known.
-    pub(crate) fn hello_to_strangers(&self) -> Hello {
-        let mut hello = self.hello.clone();
-        if hello.member.peer_urls.is_empty() {
-            hello.member.peer_urls = self.addresses_of(self.me);
-        }
-        hello
-    }
-
     /// Whether this member is the only voter that its log knows.
     pub(crate) fn is_the_only_voter(&self) -> bool {
         self.membership.all_voters().all(|voter| voter == self.me)
     }
 
-    /// Answers a node that was added and asks who it is.
+    /// Answers a node that was added and asks who it is, or a member that asks who the others are.
     pub(crate) fn welcome(&self, hello: &Hello, shown: Option<&Certificate>) -> Greeting {
+        let seat = match hello.from {
+            NodeId(0) => self.seat_of_beginner(hello, shown),
+            member => self.admit(&Hello { to: self.me, ..hello.clone() }, shown).refusal().map_or(Ok(member), Err),
+        };
+        match seat {
+            Ok(you) => Greeting::Welcome(Welcome {
+                cluster_id: self.cluster_id,
+                you,
+                founding: self.founding.clone(),
+                membership: without_tokens(&self.membership),
+            }),
+            Err(refusal) => Greeting::Refusal(refusal),
+        }
+    }
+
+    /// The member that a node is to begin as, which has not made itself a data directory and knows its URLs alone.
+    fn seat_of_beginner(&self, hello: &Hello, shown: Option<&Certificate>) -> Result<NodeId, Refusal> {
         let refusal = self.refusal_of_certificate(hello, shown);
         // Before it makes itself a data directory, which would be of the wrong protocol for good.
         let refusal = refusal.or_else(|| self.refusal_of_protocol(hello)).or_else(|| self.refusal_of_build(hello));
         if let Some(refusal) = refusal {
-            return Greeting::Refusal(refusal);
+            return Err(refusal);
         }
         let is_asking = |urls: &[String]| urls.iter().any(|url| hello.member.peer_urls.contains(url));
         let seat = self.membership.members.iter().find(|(_, member)| is_asking(&member.peer_urls));
-        if let Some(refusal) = seat.and_then(|(you, member)| self.refusal_of_beginner(*you, member, hello)) {
-            return Greeting::Refusal(refusal);
-        }
         match seat {
-            Some((you, _)) => Greeting::Welcome(Welcome {
-                cluster_id: self.cluster_id,
-                you: *you,
-                founding: self.founding.clone(),
-                membership: without_tokens(&self.membership),
-            }),
-            None => Greeting::Refusal(Refusal::because(format!(
+            Some((you, member)) => self.refusal_of_beginner(*you, member, hello).map_or(Ok(*you), Err),
+            None => Err(Refusal::because(format!(
                 "no member has the peer URL {}: add it first (`hustings member add`, or `etcdctl member add`)",
                 hello.member.peer_urls.join(", ")
             ))),

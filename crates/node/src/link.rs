@@ -17,7 +17,7 @@ mod ends;
 mod outbox;
 
 use crate::counters::Counters;
-use crate::discovery::discover;
+use crate::discovery::ask_all;
 use crate::door::{Caller, Door};
 use crate::frame::{Greeting, Hello, LinkError, MAGIC, Refusal, take_frame};
 use crate::gatekeeper::{Answer, Gatekeeper};
@@ -148,7 +148,7 @@ impl<M: Wire + 'static> Links<M> {
     async fn accept(self: &Rc<Self>, caller: Caller) -> Result<(), LinkError> {
         let Caller { from, stream, buffer, hello, shown } = caller;
         let mut stream = stream.unpack()?;
-        if hello.from.0 == 0 {
+        if hello.from.0 == 0 || hello.to.0 == 0 {
             let answer = self.gatekeeper.borrow().welcome(&hello, shown.as_ref());
             say(&mut stream, &answer).await?;
             return match answer {
@@ -219,13 +219,10 @@ impl<M: Wire + 'static> Links<M> {
         spawn_local(async move {
             let (urls, hello) = {
                 let gatekeeper = links.gatekeeper.borrow();
-                (gatekeeper.known_urls(), gatekeeper.hello_to_strangers())
+                (gatekeeper.known_urls(), gatekeeper.hello_to(NodeId(0)))
             };
             let (secret, tls) = (links.door.secret.clone(), links.door.tls.connector.clone());
-            let asking = async move {
-                let Hello { member, protocol, build, .. } = &hello;
-                discover(&urls, member, protocol, build.can, secret.as_ref(), tls.as_ref()).await
-            };
+            let asking = async move { ask_all(&urls, &hello, secret.as_ref(), tls.as_ref()).await };
             match links.door.run(asking).await {
                 Ok(Ok(welcome)) => {
                     links.gatekeeper.borrow_mut().learn(welcome);

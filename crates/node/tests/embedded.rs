@@ -6,7 +6,7 @@ use hustings_core::replica::Policy;
 use hustings_core::{
     Admin, ApplyVersion, Change, Limits, Member, MembershipChange, MembershipRefusal, NodeId, Refusal, Role,
 };
-use hustings_node::{NodeConfig, NodeStatus, RequestError, StartError, discover};
+use hustings_node::{NodeConfig, RequestError, StartError, discover};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -239,13 +239,7 @@ async fn leadership_is_handed_over_on_request_and_every_listener_hears_why() {
     let troupe = Troupe::started(3);
     let leader = troupe.leader().await;
     let successor = troupe.follower().await;
-    // A member that knows of a change of the membership and has not applied it does not lead: here the leader's descriptions of all
-    // members.
-    let is_described =
-        |status: &NodeStatus| status.membership.members.values().all(|it| it.storage_incarnation.is_some());
-    for member in troupe.running.values() {
-        until(member, "it knows all members by their directories", is_described).await;
-    }
+    troupe.know_each_other().await;
     let mut happenings = troupe.handle(successor).happenings();
     propose(troupe.handle(leader), "x").await;
     in_time(troupe.handle(leader).admin(Admin::Transfer(successor))).await.expect("it is handed over");

@@ -117,6 +117,17 @@ async fn in_tls_a_newcomer_is_welcomed_and_whoever_is_refused_hears_why() {
 }
 
 #[tokio::test]
+async fn in_tls_a_member_that_was_away_follows_a_leader_that_joined_meanwhile() {
+    let (mut troupe, authority) = encrypted();
+    let directory = troupe.directory.path().to_owned();
+    let made = authority.issue(&Subject::new("m4").address([127, 0, 0, 1])).expect("issued");
+    let pair = made.write(&directory, "m4").expect("written");
+    troupe.tls.insert(NodeId(4), speaking(&pair, &directory.join("ca.crt")));
+    troupe.start_all();
+    troupe.follow_one_that_joined_meanwhile().await;
+}
+
+#[tokio::test]
 async fn a_member_with_anothers_certificate_gets_no_link() {
     let (mut troupe, authority) = encrypted();
     let ids: Vec<NodeId> = troupe.founding.voters.iter().copied().collect();

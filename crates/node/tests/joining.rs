@@ -83,3 +83,10 @@ async fn a_join_token_is_asked_for_and_counts_once() {
     let said = said.lock().expect("nobody panics holding it").clone();
     assert!(said.contains("older than what db-d has acknowledged") && said.contains("remove the member"), "{said}");
 }
+
+/// Goal: a member that was away follows a leader that it has not heard of, as those do that it knows. Method: without a secret, which would
+/// prove the leader; the members that it asks know it by its directory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_was_away_follows_a_leader_that_joined_meanwhile() {
+    Troupe::started(3).follow_one_that_joined_meanwhile().await;
+}

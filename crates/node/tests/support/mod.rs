@@ -7,7 +7,10 @@ pub mod lifelines;
 
 use bytes::{Buf, Bytes};
 use hustings_core::replica::Policy;
-use hustings_core::{ApplyVersion, ClusterId, Limits, Lsn, Member, Membership, NodeId, SnapshotError, StateMachine};
+use hustings_core::{
+    Admin, ApplyVersion, Change, ClusterId, Limits, Lsn, Member, Membership, MembershipChange, NodeId, Role,
+    SnapshotError, StateMachine,
+};
 use hustings_node::{ClusterSecret, Handle, Node, NodeConfig, NodeStatus, PeerTls, StartError};
 use hustings_raft::{Options, Raft};
 use std::collections::BTreeMap;
@@ -204,6 +207,50 @@ impl Troupe {
         let node = run(self.config_of(id))?;
         self.running.insert(id, node.handle);
         Ok(())
+    }
+
+    /// Adds a member at an address that no founder knows, starts it, and waits until it votes. In TLS its settings stand there already.
+    pub async fn join(&mut self) -> NodeId {
+        let leader = self.leader().await;
+        // A leader changes nothing before its first own entry is committed.
+        propose(self.handle(leader), "before it joins").await;
+        let (id, address) = (NodeId(self.handle(leader).status().membership.next_id), free_addresses(1)[0]);
+        let url = if self.tls.contains_key(&id) { format!("https://{address}") } else { url_of(address) };
+        let itself = Member { name: named(id), peer_urls: vec![url], ..Member::default() };
+        let seat = Member { name: String::new(), wants_vote: true, ..itself.clone() };
+        let change = MembershipChange::of([Change::AddLearner(id), Change::Describe(id, seat)]);
+        let known = in_time(self.handle(leader).change_membership(change)).await.expect("it is added");
+        let (founding, data_dir) = (self.founding.clone(), self.data_dir(id));
+        let config = NodeConfig::joining(ClusterId(7), id, itself, founding, (*known).clone(), data_dir);
+        let node = run(self.equipped(config, address)).expect("it starts");
+        until(&node.handle, "it votes", |status| status.membership.voters.contains(&id)).await;
+        self.addresses.insert(id, address);
+        self.running.insert(id, node.handle);
+        id
+    }
+
+    /// Waits until all who run know all members by their directories: one that knows of a change and has not applied it does not lead.
+    pub async fn know_each_other(&self) {
+        let is_described =
+            |status: &NodeStatus| status.membership.members.values().all(|it| it.storage_incarnation.is_some());
+        for member in self.running.values() {
+            until(member, "it knows all members by their directories", is_described).await;
+        }
+    }
+
+    /// Stops a member, has another one join and lead meanwhile, and starts the first again: it is to follow.
+    pub async fn follow_one_that_joined_meanwhile(&mut self) {
+        let away = self.follower().await;
+        self.know_each_other().await;
+        self.stop(away).await;
+        let joined = self.join().await;
+        self.know_each_other().await;
+        let leader = self.leader().await;
+        in_time(self.handle(leader).admin(Admin::Transfer(joined))).await.expect("it is handed over");
+        until(self.handle(joined), "it leads", |status| status.role == Role::Leader).await;
+        self.start(away).expect("it starts again");
+        until(self.handle(away), "it follows", |status| status.leader == Some(joined)).await;
+        propose(self.handle(away), "it is back").await;
     }
 
     pub async fn stop(&mut self, id: NodeId) {
