@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -217,6 +217,12 @@ fn config(tls: &ServerTls) -> Result<ServerConfig, TlsError> {
     };
     let mut config = builder.with_single_cert(chain, key).map_err(together)?;
     config.alpn_protocols = tls.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    if tls.trusted_ca.is_some() {
+        // A session that is resumed brings the certificate of its beginning, and nobody verifies it again: one that has expired since
+        // would stay good.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok(config)
 }
 

@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -347,6 +347,8 @@ fn config(tls: &ClientTls) -> Result<ClientConfig, TlsError> {
         }
     };
     config.alpn_protocols = tls.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    // Each connection verifies what the other end shows now.
+    config.resumption = Resumption::disabled();
     Ok(config)
 }
 

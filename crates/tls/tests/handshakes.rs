@@ -5,6 +5,7 @@ mod town;
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,8 +13,12 @@ use hustings_tls::made::{Made, Subject};
 use hustings_tls::{
     Acceptor, Allowed, Certificate, ClientTls, Connector, Identity, Pair, Rules, ServerTls, Trust, Version,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
 use town::Town;
 
 impl Town {
@@ -241,6 +246,69 @@ async fn a_revoked_certificate_is_good_no_more() {
     let thief = ClientTls { identity: Some(Identity::Files(lost_pair)), ..town.client() };
     meet(&port, &connector(thief), "localhost").await.is_refused("Revoked");
     meet(&port, &connector(town.client_as(&Subject::new("kept"))), "localhost").await.are_well();
+}
+
+/// The kinds of handshake, as the client sees them, of two connections one after the other.
+async fn kinds(port: &Acceptor, connect: impl AsyncFn(DuplexStream) -> ClientConnection) -> Vec<HandshakeKind> {
+    let mut kinds = Vec::new();
+    for _ in 0..2 {
+        let (near, far) = duplex(64 << 10);
+        let (accepted, kind) = tokio::join!(
+            async {
+                let (mut stream, _) = port.accept(far).await.expect("the port is content");
+                stream.write_all(b"welcome").await.expect("it is read");
+                stream.flush().await.expect("it is read");
+                stream
+            },
+            async { connect(near).await.handshake_kind().expect("they have shaken hands") }
+        );
+        drop(accepted);
+        kinds.push(kind);
+    }
+    kinds
+}
+
+/// Goal: a certificate is verified for each connection, so that none outlives its end. Method: two connections of one client, which resumes
+/// what it can, to a port that asks for certificates and to one that does not; and two of ours to that one.
+#[tokio::test]
+async fn no_session_is_resumed_in_which_a_certificate_counts() {
+    let town = Town::found();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(&town.ca).expect("it is PEM")).expect("it is a certificate");
+    let (root, _) = town.made(&Subject::new("root"));
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        let builder = builder.with_protocol_versions(&[version]).expect("it is spoken");
+        let builder = builder.with_root_certificates(roots.clone());
+        let config = builder.with_client_auth_cert(vec![root.certificate.clone()], root.key.clone_key());
+        let eager = TlsConnector::from(Arc::new(config.expect("they belong together")));
+        let resuming = async |near| {
+            let name = ServerName::try_from("localhost").expect("a name");
+            let mut stream = eager.connect(name, near).await.expect("it is content");
+            // Tickets of TLS 1.3 come before it.
+            let mut heard = [0; 7];
+            stream.read_exact(&mut heard).await.expect("it is greeted");
+            stream.into_inner().1
+        };
+        let open = acceptor(town.port());
+        assert_eq!(kinds(&open, resuming).await[1], HandshakeKind::Resumed, "{version:?}: this client would");
+        let asking = acceptor(ServerTls { trusted_ca: Some(town.ca.clone()), ..town.port() });
+        assert_eq!(kinds(&asking, resuming).await, [HandshakeKind::Full; 2], "{version:?}");
+
+        let rules = match version.version {
+            rustls::ProtocolVersion::TLSv1_2 => Version::Tls12,
+            _ => Version::Tls13,
+        };
+        let rules = Rules::new(rules, rules, &[]).expect("sound");
+        let ours = connector(ClientTls { rules, ..town.client() });
+        let dialling = async |near| {
+            let (mut stream, _) = ours.connect("localhost", near).await.expect("it is content");
+            let mut heard = [0; 7];
+            stream.read_exact(&mut heard).await.expect("it is greeted");
+            stream.into_inner().1
+        };
+        assert_eq!(kinds(&open, dialling).await, [HandshakeKind::Full; 2], "{version:?}: who dials verifies");
+    }
 }
 
 #[tokio::test]
