@@ -210,9 +210,8 @@ fn config(tls: &ServerTls) -> Result<ServerConfig, TlsError> {
                     .allow_unknown_revocation_status();
             }
             let verifier = verifier.build();
-            builder.with_client_cert_verifier(
-                verifier.map_err(|error| TlsError::new("the trusted CA", path.display(), error))?,
-            )
+            let verifier = verifier.map_err(|error| files::unfit(&error, path.display(), tls.revoked.as_deref()))?;
+            builder.with_client_cert_verifier(verifier)
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(together)?;

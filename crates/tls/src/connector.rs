@@ -329,7 +329,9 @@ fn config(tls: &ClientTls) -> Result<ClientConfig, TlsError> {
                     .only_check_end_entity_revocation()
                     .allow_unknown_revocation_status();
             }
-            let verifier = verifier.build().map_err(|error| TlsError::new("the trusted CA of", tls.of, error))?;
+            let verifier = verifier.build();
+            let verifier = verifier
+                .map_err(|error| files::unfit(&error, format_args!("of {}", tls.of), tls.revoked.as_deref()))?;
             match tls.trust {
                 Trust::AuthorityForAnyHost(_) => {
                     builder.dangerous().with_custom_certificate_verifier(Arc::new(ForAnyHost(verifier)))

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::VerifierBuilderError;
+use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
 /// A fault of a file, of a setting, or of what they make together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +44,9 @@ const KEY: &str = "the private key";
 const ROOTS: &str = "the trusted CA";
 const REVOKED: &str = "the revocation list";
 
+/// Begins each item of a file in PEM.
+const PEM_MARK: &[u8] = b"-----BEGIN ";
+
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     all_of(CERTIFICATE, path, "a certificate (BEGIN CERTIFICATE)")
 }
@@ -69,10 +74,35 @@ pub(crate) fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
 /// Reads revocations in PEM, or one in DER, as `openssl crl` writes both.
 pub(crate) fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
     let bytes = read(REVOKED, path)?;
-    if bytes.first() == Some(&0x30) {
+    let is_pem = bytes.windows(PEM_MARK.len()).any(|found| found == PEM_MARK);
+    if !is_pem && bytes.first() == Some(&0x30) {
         return Ok(vec![CertificateRevocationListDer::from(bytes)]);
     }
     all_of(REVOKED, path, "a revocation list (BEGIN X509 CRL)")
+}
+
+/// The fault of what certificates are verified by: of the revocation list, if it is that one's, or else of the trusted CA.
+pub(crate) fn unfit(error: &VerifierBuilderError, roots: impl std::fmt::Display, revoked: Option<&Path>) -> TlsError {
+    match (error, revoked) {
+        (VerifierBuilderError::InvalidCrl(error), Some(path)) => {
+            // To rustls a list of version 1 is as unreadable as none at all: a second reader tells them apart.
+            let versions: Option<Vec<_>> = revocations(path).ok().and_then(|lists| {
+                let read = lists.iter().map(|list| CertificateRevocationList::from_der(list).ok());
+                read.map(|read| read.filter(|(rest, _)| rest.is_empty()).map(|(_, list)| list.version())).collect()
+            });
+            let why = match versions {
+                None => "it is no revocation list, neither in PEM (BEGIN X509 CRL) nor in DER".to_owned(),
+                Some(versions) if versions.contains(&None) => {
+                    "it is of version 1: make it one of version 2 (`openssl ca -gencrl` does where the CA's section has crl_extensions, \
+                     with crlnumber)"
+                        .to_owned()
+                }
+                Some(_) => format!("it cannot be used: {error:?}"),
+            };
+            TlsError::of(REVOKED, path, why)
+        }
+        (error, _) => TlsError::new(ROOTS, roots, error),
+    }
 }
 
 /// Reads a file as it is.

@@ -14,7 +14,7 @@ use hustings_tls::{
     Acceptor, Allowed, Certificate, ClientTls, Connector, Identity, Pair, Rules, ServerTls, Trust, Version,
 };
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpStream};
@@ -361,6 +361,47 @@ fn files_that_are_wrong_are_named_with_a_remedy() {
         let said = said(tls);
         assert!(said.contains(expected), "{said}");
     }
+}
+
+/// A revocation list of version 1, as `openssl ca -gencrl` writes it for a CA whose section has no `crl_extensions`.
+const VERSION_1: &str = "-----BEGIN X509 CRL-----
+MIGEMDgwBQYDK2VwMBExDzANBgNVBAMMBm91ciBDQRcNMjYxMTMwMTc1OTQ0WhcN
+MzYxMTI3MTc1OTQ0WjAFBgMrZXADQQBTV4V1WeKxq1E1XJQXzn5IeFmtOo9DimNn
+1e7nleMejL3nucOKYw59bsKXhKSaI8Xc4sx2wiTwvkQJd4D5KWME
+-----END X509 CRL-----
+";
+
+/// Goal: a revocation list that cannot be used is named, and not the CA beside it. Method: one of version 1, in PEM and in DER, a text that
+/// begins as DER may, and one in DER that is cut off, for a port and for who dials; a good one in PEM behind such a text is taken.
+#[test]
+fn a_revocation_list_that_cannot_be_used_is_named_with_a_remedy() {
+    let town = Town::found();
+    let version_1 = CertificateRevocationListDer::from_pem_slice(VERSION_1.as_bytes()).expect("it is PEM");
+    let remedy = "it is of version 1: make it one of version 2";
+    let no_list = "it is no revocation list, neither in PEM (BEGIN X509 CRL) nor in DER";
+    let with = |bytes: &[u8]| {
+        let list = town.path("listed");
+        std::fs::write(&list, bytes).expect("written");
+        let port = ServerTls { trusted_ca: Some(town.ca.clone()), revoked: Some(list.clone()), ..town.port() };
+        let client = ClientTls { revoked: Some(list), ..town.client() };
+        [Acceptor::new(port).err(), Connector::new(client).err()].map(|error| error.map(|error| error.to_string()))
+    };
+    for (bytes, expected) in [
+        (VERSION_1.as_bytes(), remedy),
+        (&version_1, remedy),
+        (b"0 certificates are revoked\n", no_list),
+        (&version_1[..40], no_list),
+    ] {
+        for said in with(bytes) {
+            let said = said.expect("it is to be refused");
+            let is_named = said.starts_with("the revocation list /") && said.contains("/listed: ");
+            assert!(is_named && said.contains(expected), "{said}");
+        }
+    }
+    let good = town.path("good");
+    town.authority.revoke(&[], &good).expect("written");
+    let good = std::fs::read_to_string(&good).expect("it is there");
+    assert_eq!(with(format!("0 certificates are revoked\n{good}").as_bytes()), [None, None]);
 }
 
 #[tokio::test]
