@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
+use tracing::Level;
 
 use crate::certificate::Certificate;
 use crate::files::{self, TlsError};
@@ -19,7 +20,8 @@ const WARN_EVERY: Duration = Duration::from_secs(86_400);
 /// The expiry of a certificate that this process shows or trusts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Expiry {
-    /// Use of the certificate: `client` or `peer`; `client-ca` or `peer-ca` where it is one of those that are trusted there.
+    /// Use of the certificate: `client` or `peer`; `peer-client` where it is shown when peers are dialled; `client-ca` or `peer-ca` where it
+    /// is one of those that are trusted there.
     pub of: &'static str,
     /// Moment at which it expires.
     pub not_after: SystemTime,
@@ -31,8 +33,11 @@ pub(crate) struct Reloading<T> {
     paths: Vec<PathBuf>,
     make: Box<dyn Fn() -> Result<T, TlsError> + Send + Sync>,
     present: watch::Sender<Arc<T>>,
-    expiries: watch::Sender<Vec<Expiry>>,
+    /// The expiries of what is in force, in the order of the files that are watched.
+    expiries: watch::Sender<Vec<Option<Expiry>>>,
     watched: Vec<Watched>,
+    /// The fault of the files that are there now; `None` where they are in force.
+    fault: watch::Sender<Option<TlsError>>,
 }
 
 /// A file of certificates whose end is told.
@@ -76,7 +81,8 @@ impl<T: Send + Sync + 'static> Reloading<T> {
         // Before the files are read: what changes in between is then seen as a change.
         let seen = digest(&paths);
         let (present, expiries) = (watch::channel(Arc::new(make()?)).0, watch::channel(Vec::new()).0);
-        let this = Arc::new(Reloading { of, paths, make: Box::new(make), present, expiries, watched });
+        let fault = watch::channel(None).0;
+        let this = Arc::new(Reloading { of, paths, make: Box::new(make), present, expiries, watched, fault });
         this.read_expiries();
         if !this.paths.is_empty() {
             let weak = Arc::downgrade(&this);
@@ -95,58 +101,88 @@ impl<T: Send + Sync + 'static> Reloading<T> {
 
     /// The expiries of the certificates that are watched.
     pub(crate) fn expiries(&self) -> Vec<Expiry> {
-        self.expiries.borrow().clone()
+        self.expiries.borrow().iter().flatten().cloned().collect()
     }
 
     fn read_expiries(&self) {
-        self.expiries.send_replace(self.watched.iter().filter_map(Watched::expiry).collect());
+        self.expiries.send_replace(self.watched.iter().map(Watched::expiry).collect());
     }
 
-    fn reload(&self) {
+    /// Makes it anew; `false` if that cannot be, and what was in force stays.
+    fn reload(&self) -> bool {
         match (self.make)() {
             Ok(made) => {
                 self.present.send_replace(Arc::new(made));
                 self.read_expiries();
+                self.fault.send_replace(None);
                 tracing::info!(of = self.of, "certificates were replaced: new connections use the new ones");
+                true
             }
             Err(error) => {
                 tracing::error!(
                     of = self.of,
                     "certificates were replaced and cannot be used, the old ones stay in force: {error}"
                 );
+                self.fault.send_replace(Some(error));
+                false
             }
         }
     }
 
     fn complain(&self) {
-        for watched in &self.watched {
-            let Some(Expiry { of, not_after }) = watched.expiry() else { continue };
-            let (what, name) = (watched.what, watched.path.display());
-            match not_after.duration_since(SystemTime::now()) {
-                Ok(left) if left > WARN_BEFORE => {}
-                Ok(left) => tracing::warn!(
-                    of,
-                    "the {what} {name} expires in {} days: replace the file, it is taken up without a restart",
-                    left.as_secs() / 86_400
-                ),
-                Err(_) => tracing::error!(
-                    of,
-                    "the {what} {name} has expired: replace the file, it is taken up without a restart"
-                ),
+        for (level, of, why) in self.complaints(SystemTime::now()) {
+            match level {
+                Level::WARN => tracing::warn!(of, "{why}"),
+                _ => tracing::error!(of, "{why}"),
             }
         }
+    }
+
+    /// All that is wrong at this moment: with the certificates in force, and with files that were to replace them.
+    fn complaints(&self, now: SystemTime) -> Vec<(Level, &'static str, String)> {
+        let mut complaints = Vec::new();
+        let fault = self.fault.borrow().clone();
+        let (in_force, remedy) = match fault {
+            None => ("", "replace the file, it is taken up without a restart"),
+            Some(_) => {
+                (", as it was read last,", "mend the files that replaced it, they are taken up without a restart")
+            }
+        };
+        for (watched, expiry) in self.watched.iter().zip(&*self.expiries.borrow()) {
+            let Some(Expiry { of, not_after }) = expiry else { continue };
+            let (what, name) = (watched.what, watched.path.display());
+            match not_after.duration_since(now) {
+                Ok(left) if left > WARN_BEFORE => {}
+                Ok(left) => {
+                    let days = left.as_secs() / 86_400;
+                    let why = format!("the {what} {name}{in_force} expires in {days} days: {remedy}");
+                    complaints.push((Level::WARN, *of, why));
+                }
+                Err(_) => {
+                    complaints.push((Level::ERROR, *of, format!("the {what} {name}{in_force} has expired: {remedy}")));
+                }
+            }
+        }
+        if let Some(error) = fault {
+            let why =
+                format!("certificates that were replaced still cannot be used, the old ones stay in force: {error}");
+            complaints.push((Level::ERROR, self.of, why));
+        }
+        complaints
     }
 }
 
 /// Looks at the files until nobody needs them any more.
-fn look<T: Send + Sync + 'static>(weak: &Weak<Reloading<T>>, mut in_force: [u8; 32]) {
-    let (mut until_warning, mut last) = (Duration::ZERO, in_force);
+fn look<T: Send + Sync + 'static>(weak: &Weak<Reloading<T>>, mut read: [u8; 32]) {
+    let (mut until_warning, mut last) = (Duration::ZERO, read);
     while let Some(this) = weak.upgrade() {
         let now = digest(&this.paths);
         // Files are replaced one after the other: they are taken up once they stand still between two looks.
-        if now != in_force && now == last {
-            this.reload();
-            (in_force, until_warning) = (now, Duration::ZERO);
+        if now != read && now == last {
+            if this.reload() {
+                until_warning = Duration::ZERO;
+            }
+            read = now;
         }
         last = now;
         if until_warning.is_zero() {
@@ -168,4 +204,42 @@ fn digest(paths: &[PathBuf]) -> [u8; 32] {
         hash.update(bytes.unwrap_or_default());
     }
     hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made::{Authority, Subject};
+
+    /// Goal: what is said each day is of the certificate in force, and of files that could not replace it. Method: a certificate that ends in
+    /// ten days is replaced by one that ends later and whose key cannot be read, and the key is mended.
+    #[test]
+    fn a_replacement_that_cannot_be_used_hides_no_end() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let authority = Authority::new("a CA").expect("made");
+        let issue = |days| authority.issue(&Subject::new("a").days(days)).expect("issued");
+        let pair = issue(10).write(directory.path(), "a").expect("written");
+        let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
+        let watched = Watched::these("client", Some(certificate.clone()), None);
+        let made = Reloading::new("client", Vec::new(), watched, move || {
+            files::certificates(&certificate)?;
+            files::key(&key).map(drop)
+        });
+        let made = made.expect("its files are good");
+        let said = || made.complaints(SystemTime::now()).into_iter().map(|(_, _, why)| why).collect::<Vec<_>>();
+        let [ends] = &said()[..] else { panic!("one complaint: {:?}", said()) };
+        assert!(ends.contains("a.crt expires in 9 days: replace the file"), "{ends}");
+
+        issue(90).write(directory.path(), "a").expect("written");
+        let good = std::fs::read(&pair.key).expect("it is there");
+        std::fs::write(&pair.key, "garbage").expect("written");
+        assert!(!made.reload());
+        let [ends, fault] = &said()[..] else { panic!("two complaints: {:?}", said()) };
+        assert!(ends.contains("a.crt, as it was read last, expires in 9 days: mend the files"), "{ends}");
+        assert!(fault.contains("still cannot be used, the old ones stay in force: the private key"), "{fault}");
+
+        std::fs::write(&pair.key, good).expect("written");
+        assert!(made.reload());
+        assert_eq!(said(), Vec::<String>::new());
+    }
 }
