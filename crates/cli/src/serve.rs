@@ -161,10 +161,12 @@ async fn serve(plan: Plan, start: huge_pages::Start, descriptors: u64, exits_wit
     let server = Server::new(handle.clone(), options).with_metrics_on(metrics_ports);
     let _ = metrics.set(server.metrics());
     server.metrics().tell_of_peers(node.counters.clone());
+    let dials_as_another = plan.tls.dials_as_another();
     server.metrics().tell_of_expiries(Box::new(move || {
-        let dial = peer_connector.as_ref().filter(|_| peer_acceptor.is_none());
         let of_port = |port: Option<&Acceptor>| port.map(Acceptor::expiries).unwrap_or_default();
-        let dialling = dial.map(Connector::expiries).unwrap_or_default();
+        let mut dialling = peer_connector.as_ref().map(Connector::expiries).unwrap_or_default();
+        // Of the port all is told that both have in common.
+        dialling.retain(|expiry| peer_acceptor.is_none() || (expiry.of == "peer-client" && dials_as_another));
         [of_port(client_tls.as_ref().or(metrics_tls.as_ref())), of_port(peer_acceptor.as_ref()), dialling].concat()
     }));
     // A supervisor that hears that this member is ready may stop it at once.

@@ -2,11 +2,11 @@
 //! members and clients that all show certificates; a file with both CAs, then new certificates, then the new CA alone, with a member
 //! restarted after each step, so that links between old and new come about; and at the end the old CA is worth nothing.
 
-use crate::support::{HUSTINGS, Running};
+use crate::support::{HUSTINGS, Running, http, text};
 use crate::town::Town;
 use hustings_api::Client;
 use hustings_api::client::{Options, tls};
-use hustings_testbed::{free_ports, get, put, wait_for};
+use hustings_testbed::{free_port, free_ports, get, put, wait_for};
 use hustings_tls::made::{Authority, Subject};
 use hustings_tls::{Connector, Identity, Pair, Trust};
 use rustix::process::Signal;
@@ -346,6 +346,30 @@ async fn a_peer_port_admits_a_common_name_or_a_host_and_nobody_else() {
         let line = members[0].line_with(expected);
         assert!(line.contains("its certificate, of \"stranger\""), "{line}");
     }
+}
+
+/// Goal: the end of each certificate that a member shows is told. Method: one that shows peers that it dials another certificate than its
+/// port does, and one that shows them the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_certificate_for_dialling_is_told_where_it_is_another() {
+    let town = Changing::found();
+    let soon = Subject::new(NAMES[0]).host(NAMES[0]).address([127, 0, 0, 1]).days(5);
+    let pair = town.issue("dials", &soon);
+    let (certificate, key) = (text(&pair.certificate).to_owned(), text(&pair.key).to_owned());
+    let flags = ["--peer-client-cert-file", &certificate, "--peer-client-key-file", &key];
+    let metrics =
+        [free_port().expect("a port"), free_port().expect("a port")].map(|port| format!("http://127.0.0.1:{port}"));
+    let _first = town.start_with(0, &[&["--listen-metrics-urls", &metrics[0]][..], &flags].concat());
+    let _second = town.start_with(1, &["--listen-metrics-urls", &metrics[1]]);
+    town.served("key").await;
+    let [first, second] = metrics.map(|url| http(&url, "GET", "/metrics", "").1);
+    let ends = |text: &str, of: &str| {
+        let series = format!("hustings_certificate_not_after_seconds{{of=\"{of}\"}} ");
+        text.lines().filter_map(|line| line.strip_prefix(&series)?.parse::<f64>().ok()).collect::<Vec<_>>()
+    };
+    let ([dials], [shows]) = (&ends(&first, "peer-client")[..], &ends(&first, "peer")[..]) else { panic!("{first}") };
+    assert!(dials < shows, "it ends at {dials}, and that of the port at {shows}");
+    assert_eq!((ends(&second, "peer-client").len(), ends(&second, "peer").len()), (0, 1));
 }
 
 /// Goal: a member whose certificate was revoked is no member any more. Method: a list that names one of three.

@@ -157,7 +157,9 @@ impl Acceptor {
         let paths: Vec<PathBuf> =
             tls.identity.paths().into_iter().chain(tls.trusted_ca.clone()).chain(tls.revoked.clone()).collect();
         let present =
-            Reloading::new(tls.of, paths, Watched::these(tls.of, own, tls.trusted_ca.clone()), move || config(&tls))?;
+            Reloading::new(tls.of, paths, Watched::these(tls.of, tls.of, own, tls.trusted_ca.clone()), move || {
+                config(&tls)
+            })?;
         Ok(Acceptor { present, allowed })
     }
 

@@ -151,7 +151,10 @@ impl Connector {
         let trusted = tls.trust.authority().map(Path::to_owned);
         paths.extend(trusted.clone());
         paths.extend(tls.revoked.clone());
-        let present = Reloading::new(tls.of, paths, Watched::these(tls.of, own, trusted), move || config(&tls))?;
+        // A member's port shows one, too, and it may be another.
+        let shown_as = if tls.of == "peer" { "peer-client" } else { tls.of };
+        let watched = Watched::these(tls.of, shown_as, own, trusted);
+        let present = Reloading::new(tls.of, paths, watched, move || config(&tls))?;
         Ok(Connector { present, remedies, server_name, allowed, protocols: None })
     }
 

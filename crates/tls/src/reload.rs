@@ -49,15 +49,21 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// The certificate that is shown, if it is from a file, and the CAs that are trusted.
-    pub(crate) fn these(of: &'static str, own: Option<PathBuf>, trusted: Option<PathBuf>) -> Vec<Watched> {
+    /// The certificate that is shown, if it is from a file, and the CAs that are trusted. `of` is the use of both, but that a certificate may
+    /// be shown as something else.
+    pub(crate) fn these(
+        of: &'static str,
+        shown_as: &'static str,
+        own: Option<PathBuf>,
+        trusted: Option<PathBuf>,
+    ) -> Vec<Watched> {
         let of_trusted = match of {
             "client" => "client-ca",
             "peer" => "peer-ca",
             "metrics" => "metrics-ca",
             _ => "other-ca",
         };
-        let own = own.map(|path| Watched { of, what: "certificate", path });
+        let own = own.map(|path| Watched { of: shown_as, what: "certificate", path });
         own.into_iter().chain(trusted.map(|path| Watched { of: of_trusted, what: "trusted CA", path })).collect()
     }
 
@@ -220,7 +226,7 @@ mod tests {
         let issue = |days| authority.issue(&Subject::new("a").days(days)).expect("issued");
         let pair = issue(10).write(directory.path(), "a").expect("written");
         let (certificate, key) = (pair.certificate.clone(), pair.key.clone());
-        let watched = Watched::these("client", Some(certificate.clone()), None);
+        let watched = Watched::these("client", "client", Some(certificate.clone()), None);
         let made = Reloading::new("client", Vec::new(), watched, move || {
             files::certificates(&certificate)?;
             files::key(&key).map(drop)

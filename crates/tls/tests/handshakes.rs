@@ -445,4 +445,6 @@ async fn the_ends_of_what_is_shown_and_of_what_is_trusted_are_told() {
     assert_eq!(told, [("client", true), ("client-ca", true)]);
     let dialling = connector(ClientTls { of: "peer", ..town.client() });
     assert_eq!(dialling.expiries().iter().map(|end| end.of).collect::<Vec<_>>(), ["peer-ca"]);
+    let showing = connector(ClientTls { of: "peer", ..town.client_as(&Subject::new("dials")) });
+    assert_eq!(showing.expiries().iter().map(|end| end.of).collect::<Vec<_>>(), ["peer-client", "peer-ca"]);
 }

@@ -36,6 +36,18 @@ pub(crate) struct TlsPlan {
     pub(crate) idle: Vec<String>,
 }
 
+impl TlsPlan {
+    /// Whether a certificate is shown to peers that are dialled that no port shows.
+    pub(crate) fn dials_as_another(&self) -> bool {
+        let files = |identity: Option<&Identity>| match identity {
+            Some(Identity::Files(pair)) => Some(pair.clone()),
+            Some(Identity::Made(_)) | None => None,
+        };
+        let dialling = files(self.dial.as_ref().and_then(|dial| dial.identity.as_ref()));
+        dialling.is_some() && dialling != files(self.peer.as_ref().map(|port| &port.identity))
+    }
+}
+
 /// The flags of one port.
 struct Flags {
     port: &'static str,
