@@ -34,6 +34,7 @@ pub(crate) fn arguments() -> [Arg; 2] {
         Arg::new("user")
             .long("user")
             .env("HUSTINGS_USER")
+            .hide_env_values(true)
             .value_name("NAME[:PASSWORD]")
             .help("The user that asks; needed once users count"),
         Arg::new("password")

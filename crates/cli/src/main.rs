@@ -221,6 +221,24 @@ mod tests {
         assert_eq!(Code::Sidecar.number(), supervisor::EXIT_SUPERVISOR);
     }
 
+    /// Goal: no help shows a password that stands in the environment. Method: whatever reads a variable, in all commands, hides its value, or
+    /// the variable is one of those that hold none.
+    #[test]
+    fn no_help_shows_a_value_that_may_be_a_secret() {
+        const SHOWN: [&str; 2] = ["HUSTINGS_ENDPOINTS", "HUSTINGS_ETCD_PASSWORD_FILE"];
+        let (mut commands, mut hidden) = (vec![command()], std::collections::BTreeSet::new());
+        while let Some(command) = commands.pop() {
+            for argument in command.get_arguments() {
+                let variable = argument.get_env().map(|variable| variable.to_string_lossy().into_owned());
+                let Some(variable) = variable.filter(|variable| !SHOWN.contains(&variable.as_str())) else { continue };
+                assert!(argument.is_hide_env_values_set(), "{variable} is shown by `{}`", command.get_name());
+                hidden.insert(variable);
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+        assert!(hidden.contains("HUSTINGS_PASSWORD") && hidden.contains("HUSTINGS_STORE"), "{hidden:?}");
+    }
+
     #[test]
     fn flags_of_etcd_in_the_place_of_a_verb_serve() {
         let ours = |line: &str, is_service| {

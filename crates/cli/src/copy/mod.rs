@@ -70,6 +70,7 @@ pub(crate) fn commands() -> [Command; 2] {
                 Arg::new("etcd-user")
                     .long("etcd-user")
                     .env("HUSTINGS_ETCD_USER")
+                    .hide_env_values(true)
                     .value_name("NAME[:PASSWORD]")
                     .help("The user that asks etcd"),
                 Arg::new("etcd-password")

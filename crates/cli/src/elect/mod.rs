@@ -37,6 +37,7 @@ pub(crate) fn store_arguments() -> Vec<Arg> {
             .long("store")
             .value_name("URL")
             .env("HUSTINGS_STORE")
+            .hide_env_values(true)
             .default_value("hustings://127.0.0.1:2379")
             .help(
                 "The store that arbitrates: hustings://HOST:PORT,HOST:PORT, etcd://..., zookeeper://..., consul://..., \
