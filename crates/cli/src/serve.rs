@@ -2,7 +2,7 @@
 
 use crate::huge_pages;
 use crate::settings::advertised::{are_same, is_wildcard};
-use crate::settings::{OfProcess, Plan, Settings, with_settings};
+use crate::settings::{OfProcess, Plan, Settings, TlsPlan, with_settings};
 use crate::{descriptors, logging, protocols};
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -154,7 +154,7 @@ async fn serve(plan: Plan, start: huge_pages::Start, descriptors: u64, exits_wit
         slow_after: plan.slow_after,
         has_histograms_of_calls: plan.has_histograms_of_calls,
         data_dir: Some(plan.data_dir.clone()),
-        connector: plan.tls.ask.clone().map(Connector::new).transpose()?,
+        connector: asking(&plan),
         workbench: std::env::var_os(WORKBENCH).map(PathBuf::from),
         ..options
     };
@@ -192,6 +192,12 @@ async fn serve(plan: Plan, start: huge_pages::Start, descriptors: u64, exits_wit
     });
     shut_down(handle, stop, serving, &plan).await;
     Ok(())
+}
+
+/// TLS for the client ports of other members, which the dashboard alone asks: a member serves without it.
+fn asking(plan: &Plan) -> Option<Connector> {
+    let connector = Connector::new(plan.tls.ask.clone()?);
+    connector.inspect_err(|error| tracing::warn!("{}", TlsPlan::cannot_ask(error))).ok()
 }
 
 /// Listens on all of these; the error names what cannot be served and which setting to change.

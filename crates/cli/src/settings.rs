@@ -35,6 +35,7 @@ pub(crate) use plan::{Plan, check_member_name, founders_in};
 pub(crate) use resolve::OfProcess;
 use std::time::Duration;
 pub(crate) use table::with_settings;
+pub(crate) use tls::TlsPlan;
 pub(crate) use value::duration;
 
 /// The origin of a value.
@@ -171,7 +172,9 @@ pub(crate) fn run_config(matches: &ArgMatches) -> Result<()> {
     }
     let plan = settings.to_plan();
     if verb == "validate" {
-        settings.check_files()?;
+        for note in settings.check_files()? {
+            crate::logging::say(format_args!("{note}"));
+        }
     }
     plan.map(drop)
 }

@@ -47,6 +47,10 @@ impl Alone {
 
     /// The member, with these further flags.
     fn member(&self, flags: &[&str]) -> Running {
+        Running::start(&mut self.command(flags))
+    }
+
+    fn command(&self, flags: &[&str]) -> Command {
         let mut command = Command::new(HUSTINGS);
         let (client, peer) = (self.endpoint(), format!("http://127.0.0.1:{}", free_port().expect("a port")));
         command
@@ -55,7 +59,8 @@ impl Alone {
         command.args(["--listen-client-urls", &client, "--listen-peer-urls", &peer]);
         command.args(["--initial-cluster", &format!("alone={peer}")]);
         command.arg("--cert-file").arg(self.path("server.crt")).arg("--key-file").arg(self.path("server.key"));
-        Running::start(command.args(flags))
+        command.args(flags);
+        command
     }
 
     fn believing(&self) -> Connector {
@@ -203,6 +208,26 @@ async fn the_variables_of_etcdctl_say_whom_to_believe_what_to_show_and_who_asks(
     assert_eq!(told(&nearer, "get key").ok().trim(), "value");
     let alone = told(&[("ETCDCTL_CACERT", ca), ("ETCDCTL_CERT", certificate)], "get key").failed();
     assert!(alone.contains("is a certificate without its key"), "{alone}");
+}
+
+/// Goal: whom the dashboard cannot ask keeps no member from serving. Method: a machine without trusted CAs, and a member whose own port asks
+/// nobody for a certificate, so that nothing else says whom to believe.
+#[tokio::test]
+async fn a_member_serves_on_a_machine_that_trusts_nobody() {
+    let town = Alone::found();
+    let mut validating = Command::new(HUSTINGS);
+    validating.args(["config", "validate", "--listen-client-urls", &town.endpoint()]);
+    validating.arg("--cert-file").arg(town.path("server.crt")).arg("--key-file").arg(town.path("server.key"));
+    let nobody = [("SSL_CERT_FILE", "/nowhere"), ("SSL_CERT_DIR", "/nowhere")];
+    let expected = "the dashboard shows nothing of members at https:// client URLs: the trusted CAs of this machine";
+    let validated = run(validating.envs(nobody));
+    assert_eq!(validated.code, Some(0), "{validated:?}");
+    assert!(validated.stderr.contains(expected), "{validated:?}");
+
+    let mut member = Running::start(town.command(&[]).envs(nobody));
+    let line = member.line_with(expected);
+    assert!(line.contains("install ca-certificates") && line.contains("--trusted-ca-file"), "{line}");
+    town.client().await;
 }
 
 /// Goal: a certificate that ends is told long before it does. Method: one with twenty days left, and one without any.

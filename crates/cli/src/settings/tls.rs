@@ -6,7 +6,7 @@
 use super::Settings;
 use anyhow::Result;
 use hustings_tls::made::{Made, Subject};
-use hustings_tls::{Allowed, ClientTls, Identity, Pair, Rules, ServerTls, Trust, Version};
+use hustings_tls::{Allowed, ClientTls, Identity, Pair, Rules, ServerTls, TlsError, Trust, Version};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -37,6 +37,14 @@ pub(crate) struct TlsPlan {
 }
 
 impl TlsPlan {
+    /// The reason why members at `https://` URLs cannot be asked for the dashboard, and what helps. This member serves all the same.
+    pub(crate) fn cannot_ask(error: &TlsError) -> String {
+        format!(
+            "the dashboard shows nothing of members at https:// client URLs: {error}; members are believed by --trusted-ca-file, or else \
+             --peer-trusted-ca-file"
+        )
+    }
+
     /// Whether a certificate is shown to peers that are dialled that no port shows.
     pub(crate) fn dials_as_another(&self) -> bool {
         let files = |identity: Option<&Identity>| match identity {
