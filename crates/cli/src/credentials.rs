@@ -8,6 +8,7 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 
 use anyhow::{Result, bail};
 use clap::builder::NonEmptyStringValueParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
@@ -81,18 +82,37 @@ pub(crate) fn given(matches: &ArgMatches) -> Result<Option<(String, String)>> {
     Ok(Some((user, password)))
 }
 
+/// Places in which something is given, the nearest first: it wins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    CommandLine,
+    Variable,
+    VariableOfEtcdctl,
+}
+
 /// Name of the caller, and the password that was given beside it, if it says who it is. Nobody is asked for one: a process that runs for
 /// long has its password in a file.
 pub(crate) fn named(matches: &ArgMatches) -> Option<(String, Option<String>)> {
     let given = |name: &str, etcdctl: &str| {
-        let flag = matches.get_one::<String>(name).cloned();
-        flag.or_else(|| std::env::var(etcdctl).ok()).filter(|value| !value.is_empty())
+        let place = match matches.value_source(name) {
+            Some(ValueSource::EnvVariable) => Place::Variable,
+            _ => Place::CommandLine,
+        };
+        let flag = matches.get_one::<String>(name).cloned().map(|value| (place, value));
+        let flag = flag.or_else(|| Some((Place::VariableOfEtcdctl, std::env::var(etcdctl).ok()?)));
+        flag.filter(|(_, value)| !value.is_empty())
     };
-    let user = given("user", "ETCDCTL_USER")?;
-    Some(match (given("password", "ETCDCTL_PASSWORD"), user.split_once(':')) {
-        (Some(password), _) => (user, Some(password)),
-        (None, Some((name, password))) => (name.to_owned(), Some(password.to_owned())),
-        (None, None) => (user, None),
+    let (nearer, user) = given("user", "ETCDCTL_USER")?;
+    // A password behind the name counts if no other one is given at a place as near.
+    let password = given("password", "ETCDCTL_PASSWORD");
+    Some(match (user.split_once(':'), password) {
+        (Some((name, beside)), password) if password.as_ref().is_none_or(|(place, _)| nearer < *place) => {
+            (name.to_owned(), Some(beside.to_owned()))
+        }
+        (_, password) => {
+            let password = password.map(|(_, password)| password);
+            (user, password)
+        }
     })
 }
 

@@ -194,6 +194,12 @@ async fn the_variables_of_etcdctl_say_whom_to_believe_what_to_show_and_who_asks(
     let nearer = [&wrong[..], &[("HUSTINGS_USER", "root"), ("HUSTINGS_PASSWORD", "r00t")]].concat();
     assert_eq!(told(&nearer, "get key").ok().trim(), "value", "a variable of ours wins");
     assert_eq!(told(&wrong, "get key --user root:r00t").ok().trim(), "value", "a flag wins");
+    for variable in ["HUSTINGS_PASSWORD", "ETCDCTL_PASSWORD"] {
+        let beside = with(&[(variable, "wrong")]);
+        assert_eq!(told(&beside, "get key --user root:r00t").ok().trim(), "value", "so does a password behind a name");
+    }
+    let ours = with(&[("HUSTINGS_USER", "root:r00t"), ("ETCDCTL_PASSWORD", "wrong")]);
+    assert_eq!(told(&ours, "get key").ok().trim(), "value", "and one in a variable of ours");
 
     let by_root = [&shown[..], &[("ETCDCTL_USER", "root:r00t")]].concat();
     let doubting = told(&by_root, "get key").failed();

@@ -22,6 +22,7 @@ use crate::keys::{bytes_argument, bytes_of};
 use crate::output::{Format, TlsNames, common, endpoints_of, format_of, options_named, options_of};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use follow::{Batch, Follower, is_candidate};
 use hustings_api::Client;
@@ -136,6 +137,12 @@ async fn connect_and_copy(verb: &str, matches: &ArgMatches) -> Result<()> {
 fn etcd_user(matches: &ArgMatches) -> Result<Option<(String, String)>> {
     let given = |name: &str| matches.get_one::<String>(name).filter(|value| !value.is_empty());
     let Some(user) = given("etcd-user") else { return Ok(None) };
+    let is_typed = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
+    // What is typed wins over variables.
+    let wins = is_typed("etcd-user") && !is_typed("etcd-password") && !is_typed("etcd-password-file");
+    if let Some((name, password)) = user.split_once(':').filter(|_| wins) {
+        return Ok(Some((name.to_owned(), password.to_owned())));
+    }
     if let Some(password) = given("etcd-password") {
         return Ok(Some((user.clone(), password.clone())));
     }
