@@ -81,6 +81,22 @@ impl<B: Backend> Context<B> {
         Ok(Caller { proof, trail })
     }
 
+    /// A token for a caller that its certificate alone has proven, to be shown where that certificate cannot be: at another member. `None`
+    /// if it needs none, because users do not count or it was proven otherwise.
+    ///
+    /// # Errors
+    /// This member gives no tokens out.
+    pub(crate) async fn token_for(&self, caller: &Caller) -> Result<Option<String>, Status> {
+        let by_certificate = caller.proof().filter(|proof| proof.proven_at == kv::Caller::ALWAYS && !proof.is_member);
+        let Some(proof) = by_certificate else { return Ok(None) };
+        let view = self.read_local(&Caller::member(), kv::Need::Nothing).await?;
+        let users = view.users();
+        match users.is_enabled && users.users.contains_key(&proof.user) {
+            true => self.tokens.give(users, &proof.user).map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// Whether a token is good no more; `false` if that cannot be found out now.
     pub(crate) async fn has_ended(&self, token: &str) -> bool {
         let refused = self.recognise(token).await.err();

@@ -2,12 +2,13 @@
 //! own tests.
 
 use crate::gateway::post;
+use crate::probes::guarded;
 use crate::support::Served;
 use hustings_core::{Admin, Lsn, NodeId, Reason, Role, Term, Transition};
 use hustings_server::ServerOptions;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpStream, UnixListener};
+use tokio::net::{TcpSocket, TcpStream, UnixListener};
 
 /// Says something as it stands, and hears all of the answer.
 async fn speak(served: &Served, request: &str) -> String {
@@ -105,6 +106,36 @@ async fn a_member_reports_itself_and_says_whom_it_cannot_ask() {
     assert_eq!(members[1]["report"], Value::Null);
     assert!(members[1]["why"].as_str().unwrap().contains("127.0.0.1:1: "), "{}", members[1]["why"]);
     assert_eq!(members[2]["why"], json!("it has not said yet where clients reach it"));
+}
+
+/// Goal: a reader that a certificate proves is shown all members, as one with a password is. Method: root's certificate, and a stranger's, at a
+/// member that asks another one; no certificate goes on to that one, and users count at both.
+#[tokio::test]
+async fn a_certificate_proves_its_reader_to_all_members() {
+    let served = guarded().await;
+    let second = Served::beside(&served).await;
+    let url = format!("http://{}", second.address);
+    served.double.declare(|status| {
+        let mut membership = (*status.membership).clone();
+        membership.members.get_mut(&NodeId(2)).unwrap().client_urls = vec![url.clone()];
+        status.membership = membership.into();
+    });
+    let look = async |from: [u8; 4]| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        let mut stream = socket.connect(served.address.parse().unwrap()).await.unwrap();
+        let request = format!("GET /v1/cluster HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", served.address);
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.starts_with("HTTP/1.1 200"), serde_json::from_str::<Value>(body).unwrap())
+    };
+    let (is_shown, cluster) = look([127, 0, 0, 7]).await;
+    assert!(is_shown, "{cluster}");
+    assert_eq!(cluster["members"][1]["report"]["kind"], json!("Report"), "{}", cluster["members"][1]);
+    let (is_shown, refused) = look([127, 0, 0, 9]).await;
+    assert!(!is_shown, "{refused}");
 }
 
 /// Goal: an open page hears of a change without asking, and how it came. Method: a transition and a change of the status while a

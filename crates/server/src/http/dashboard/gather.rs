@@ -155,7 +155,13 @@ async fn send_unbounded<B: Backend>(
     // It ends with the sender.
     let connection = tokio::spawn(connection);
     let mut request = request.header(HOST, authority_of(url));
-    if let Some(token) = &viewer.token {
+    // The certificate of its own connection proves nobody on this one.
+    let given = match &viewer.token {
+        Some(_) => None,
+        None => services.token_for(&viewer.caller).await.map_err(|refusal| told(&refusal.message()))?,
+    };
+    let given = given.map(HeaderValue::try_from).transpose().map_err(|why| told(&why))?;
+    if let Some(token) = viewer.token.as_ref().or(given.as_ref()) {
         request = request.header(AUTHORIZATION, token);
     }
     let request = request.body(Full::new(body)).map_err(|why| told(&why))?;
