@@ -10,9 +10,9 @@
 //! old one can join it; its term and its revision begin far above the old ones', and its history is compacted ([`crate::snapshots`]
 //! says why): no fencing token falls, and a watcher that comes back is told so instead of waiting.
 //!
-//! It refuses while a quorum may live: a process holds one of the directories, or the members without a directory are a quorum and
-//! nobody said that they are gone (`--lost`), or the directories themselves are a quorum that has only to be started
-//! (`--even-with-quorum`), or a member answers at its address and serves (`--even-if-alive`).
+//! It refuses while a quorum may live: a process holds one of the directories, or the members without a directory, and those of which
+//! it is an old copy, are a quorum and nobody said that they are gone (`--lost`), or the directories themselves are a quorum that has
+//! only to be started (`--even-with-quorum`), or a member answers at its address and serves (`--even-if-alive`).
 //!
 //! Read next: [`gather`] (which history), [`living`] (who still serves), [`renew`] (the new directory), [`force`] (in
 //! place), `docs/the-worst-day.md`.
@@ -30,7 +30,7 @@ use crate::settings::check_member_name;
 use crate::snapshots::bump_argument;
 use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgMatches, Command, value_parser};
-use gather::Gathered;
+use gather::{Gathered, keeps_its_word};
 use hustings_core::{Membership, NodeId, StateMachine};
 use hustings_kv::KvStore;
 use hustings_wal::{Survey, WalError};
@@ -305,8 +305,8 @@ fn lost(matches: &ArgMatches, gathered: &Gathered, surveys: &[&Survey]) -> Resul
     given
         .map(|given| match absent.iter().find(|(_, name)| name == given) {
             Some((id, _)) => Ok(*id),
-            None if absent.is_empty() => Err(anyhow!("--lost {given}: no voter is without a directory here")),
-            None => Err(anyhow!("--lost {given}: no such voter is without a directory here; those are: {}", names())),
+            None if absent.is_empty() => Err(anyhow!("--lost {given}: no voter is absent here")),
+            None => Err(anyhow!("--lost {given}: no such voter is absent here; those are: {}", names())),
         })
         .collect()
 }
@@ -334,11 +334,16 @@ fn refuse_if_quorum(gathered: &Gathered, surveys: &[&Survey]) -> Result<()> {
     if !gathered.is_quorum_here(surveys) {
         return Ok(());
     }
-    let names: Vec<String> = surveys.iter().map(|survey| name_of(survey)).collect();
     let what = format!(
         "a quorum is here, so nothing need be recovered: start {} on these directories, and the cluster goes on with all that it \
          acknowledged. To make a new cluster beside it all the same, say --even-with-quorum, and start none of them again",
-        names.join(" and ")
+        startable(surveys)
     );
     Err(Exit::with(Code::Failed, what))
+}
+
+/// Names of the members that can be started on these directories: the others refuse one that has an old copy.
+fn startable(surveys: &[&Survey]) -> String {
+    let keeping = surveys.iter().filter(|survey| keeps_its_word(survey, surveys));
+    keeping.map(|survey| name_of(survey)).collect::<Vec<_>>().join(" and ")
 }

@@ -37,6 +37,12 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().flat_map(within).collect()
 }
 
+/// Puts a copy of a directory in the place of what is there.
+fn copy(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    assert_eq!(run(Command::new("cp").arg("-r").arg(from).arg(to)).code, Some(0));
+}
+
 /// Waits until every member has said where clients reach it, which tells of its storage as well.
 async fn until_described(client: &Client) {
     wait_for("every member to be described", async || {
@@ -406,6 +412,41 @@ async fn directories_that_cannot_be_recovered_from_are_named() {
     assert!(new.exists());
 }
 
+/// Goal: a disk that was put back from an old copy does not speak for its member. Method: n1 is down while n2 and n3 acknowledge; n2 comes
+/// back on a copy from before, n3 refuses it, and then n3's disk is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_said_to_be_kept_for_the_sake_of_an_old_copy() {
+    let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
+    let client = Client::connect(&[&cluster.nodes[1].client, &cluster.nodes[2].client]).await.expect("a node answers");
+    write_all(&client, "worst").await;
+    until_described(&client).await;
+    cluster.hashes().await.expect("all hold the same");
+    cluster.terminate(1).expect("it ends");
+    let (one, two) = (cluster.nodes[0].data_dir.clone(), cluster.nodes[1].data_dir.clone());
+    let sunday = cluster.directory().join("sunday");
+    copy(&two, &sunday);
+    cluster.start_node(1).expect("it starts");
+    cluster.wait_until_serving(1).await.expect("it serves");
+    cluster.terminate(0).expect("it ends");
+    write_all(&client, "later").await;
+    cluster.terminate(1).expect("it ends");
+    copy(&sunday, &two);
+    cluster.start_node(1).expect("it starts");
+    assert_eq!(cluster.wait_for_end(1).expect("it ends"), Some(1), "n3 refuses it");
+    cluster.kill(2);
+    std::fs::remove_dir_all(&cluster.nodes[2].data_dir).expect("its disk is gone");
+
+    let new = cluster.directory().join("new");
+    let refused = recover(&[&one, &two], &["--into", text(&new)]);
+    let said = format!("{}{}", refused.stdout, refused.stderr);
+    assert!(refused.code == Some(1) && said.contains("--lost n2,n3") && !new.exists(), "{said}");
+    assert!(said.contains("may be lost: what n2 and n3 acknowledged") && !said.contains("nothing that was"), "{said}");
+    recover(&[&one, &two], &["--lost", "n2,n3", "--into", text(&new)]).ok();
+    // The copy that nobody refused: n3 would know, and is gone.
+    let shown = recover(&[&one, &sunday], &[]).ok();
+    assert!(shown.contains("a quorum is here: start n1 and n2 on"), "{shown}");
+}
+
 /// Goal: nobody founds a second cluster beside a living one, however sure the operator is. Method: n1 is stopped and the others are
 /// given up by `--lost`: while they serve, while one of them stands still, while one is left alone, and once both are dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -481,10 +522,6 @@ async fn a_deleted_an_old_and_a_damaged_directory_are_told_apart() {
     cluster.hashes().await.expect("all hold the same");
     let directory = cluster.nodes[2].data_dir.clone();
     let (old, newest) = (cluster.directory().join("old"), cluster.directory().join("newest"));
-    let copy = |from: &Path, to: &Path| {
-        let _ = std::fs::remove_dir_all(to);
-        assert_eq!(run(Command::new("cp").arg("-r").arg(from).arg(to)).code, Some(0));
-    };
     cluster.terminate(2).expect("it ends");
     copy(&directory, &old);
     cluster.start_node(2).expect("it starts");

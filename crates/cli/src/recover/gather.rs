@@ -332,7 +332,7 @@ fn replay<P: Protocol>(survey: &Survey, held: Durable, options: P::Options) -> R
 }
 
 impl Gathered {
-    /// Voters that have no directory among these, by any membership that may be in force.
+    /// Voters that have no directory among these that keeps its word, by any membership that may be in force.
     pub(crate) fn absent(&self, surveys: &[&Survey]) -> Vec<(NodeId, String)> {
         let mut absent: Vec<(NodeId, String)> = Vec::new();
         for membership in &self.possible {
@@ -357,32 +357,48 @@ impl Gathered {
         })
     }
 
-    /// Whether those that are here could go on by themselves, as the cluster that they are. A directory that the others have
-    /// refused does not count: its member would not serve.
+    /// Whether those that are here could go on by themselves, as the cluster that they are.
     pub(crate) fn is_quorum_here(&self, surveys: &[&Survey]) -> bool {
-        let surveys: Vec<&Survey> =
-            surveys.iter().copied().filter(|survey| survey.refused_by_others.is_none()).collect();
         let is_won = |membership: &Membership| {
-            membership.verdict(|id| Some(is_present(id, membership, &surveys))) == Verdict::Won
+            membership.verdict(|id| Some(is_present(id, membership, surveys))) == Verdict::Won
         };
         self.possible.iter().all(is_won)
     }
 }
 
-/// Whether a member's directory is among these: the one that the cluster knows, where it knows one.
+/// Whether a member's directory is among these: the one that the cluster knows, where it knows one, with all that was acknowledged on it.
 fn is_present(id: NodeId, membership: &Membership, surveys: &[&Survey]) -> bool {
     let known = membership.members.get(&id).and_then(|member| member.storage_incarnation);
     surveys.iter().any(|survey| {
-        survey.peek.identity.node == id && known.is_none_or(|known| known == survey.peek.storage_incarnation)
+        survey.peek.identity.node == id
+            && known.is_none_or(|known| known == survey.peek.storage_incarnation)
+            && keeps_its_word(survey, surveys)
     })
+}
+
+/// Whether nothing speaks against a directory holding all that its member acknowledged on it. A member that has
+/// another is as good as lost: what it acknowledged since is not here, and the others refuse it.
+pub(crate) fn keeps_its_word(survey: &Survey, surveys: &[&Survey]) -> bool {
+    survey.refused_by_others.is_none() && more_remembered(survey, surveys).is_none()
+}
+
+/// The directory that remembers more batches of this one's log than it has, and how many: then it is an old copy.
+pub(crate) fn more_remembered<'a>(survey: &Survey, surveys: &[&'a Survey]) -> Option<(&'a Survey, u64)> {
+    let (id, storage) = (survey.peek.identity.node, survey.peek.storage_incarnation);
+    let told = surveys.iter().flat_map(|other| other.positions.iter().map(|position| (*other, position)));
+    let of_this = told.filter(|(_, position)| position.node == id && position.storage == storage);
+    let more =
+        of_this.map(|(other, position)| (other, position.batches)).filter(|(_, batches)| *batches > survey.batches);
+    more.max_by_key(|(_, batches)| *batches)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use hustings_core::replica::message::Position;
     use hustings_core::{Change, ClusterId, Member, Origin, Promise, Record, Stamp};
-    use hustings_wal::{Identity, Options, RealDisk, Wal};
+    use hustings_wal::{Identity, Options, RealDisk, Wal, peers};
     use std::path::PathBuf;
     use tempfile::TempDir;
 
@@ -511,5 +527,43 @@ mod tests {
         assert!(found.may_be_served_elsewhere(&surveys, &BTreeSet::new()));
         assert!(found.may_be_served_elsewhere(&surveys, &[NodeId(9)].into()));
         assert!(!found.may_be_served_elsewhere(&surveys, &[NodeId(4)].into()), "n3 and n5 are no quorum of five");
+    }
+
+    #[test]
+    fn an_old_copy_is_no_directory_of_its_member() {
+        // Goal: nobody is told that nothing is lost, or that a quorum is here, because of a disk that forgot what it had acknowledged.
+        // Method: n1 and n2 of three; then others have refused n2's directory, or n1 remembers more of its log than it has.
+        let read = |path: &PathBuf| Survey::of(path, KvStore::VERSION_MAX).expect("it is whole").expect("it is there");
+        for how in ["whole", "refused", "remembered"] {
+            let place = tempfile::tempdir().expect("a directory");
+            let paths = [1, 2].map(|node| directory(&place, "raft", node, &[promise(1), put(1, 1, "a")]));
+            let disk = |path: &PathBuf| RealDisk::open(path).expect("nobody lives there");
+            let (peek, batches) = {
+                let survey = read(&paths[1]);
+                (survey.peek.clone(), survey.batches)
+            };
+            let position = |batches: u64| Position {
+                node: peek.identity.node,
+                storage: peek.storage_incarnation,
+                boots: 1,
+                process: 0,
+                born_with: 0,
+                batches,
+            };
+            match how {
+                "refused" => peers::mark_rolled_back(&disk(&paths[1]), "it is older").expect("there is room"),
+                "remembered" => peers::write_positions(&disk(&paths[0]), &[position(batches + 1)]).expect("room"),
+                _ => peers::write_positions(&disk(&paths[0]), &[position(batches)]).expect("there is room"),
+            }
+            let surveys = paths.each_ref().map(read);
+            let surveys: Vec<&Survey> = surveys.iter().collect();
+            let found = gather(&surveys).expect("they agree");
+            let absent: Vec<u64> = found.absent(&surveys).iter().map(|(id, _)| id.0).collect();
+            let is_whole = how == "whole";
+            assert_eq!(absent, if is_whole { vec![3] } else { vec![2, 3] }, "{how}");
+            assert_eq!(found.is_quorum_here(&surveys), is_whole, "{how}");
+            assert_eq!(found.may_be_served_elsewhere(&surveys, &BTreeSet::new()), !is_whole, "{how}");
+            assert!(!found.may_be_served_elsewhere(&surveys, &[NodeId(3)].into()), "{how}: n2 alone is no quorum");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! The report of `hustings recover`: for people, and as JSON.
 
-use super::gather::Gathered;
+use super::gather::{Gathered, more_remembered};
 use super::living::Asked;
-use super::{Founded, Remains, known_name, name_of, unnamed};
+use super::{Founded, Remains, known_name, name_of, startable, unnamed};
 use crate::output::table;
 use hustings_core::NodeId;
 use hustings_node::reach::in_words;
@@ -23,7 +23,7 @@ pub(super) fn show(remains: &[Remains], gathered: Option<&Gathered>, founded: Op
         return println!("{value}");
     }
     let columns = ["directory", "member", "cluster", "protocol", "last", "committed", "snapshot", "state"];
-    println!("{}", table(&columns, remains.iter().map(row).collect()));
+    println!("{}", table(&columns, remains.iter().map(|remains| row(remains, &surveys)).collect()));
     for note in surveys.iter().flat_map(|survey| notes_on(survey, &surveys)) {
         println!("  {note}");
     }
@@ -89,7 +89,7 @@ fn never_again(gathered: &Gathered, surveys: &[&Survey]) -> Vec<String> {
     here.chain(absent).collect()
 }
 
-fn row(remains: &Remains) -> Vec<String> {
+fn row(remains: &Remains, surveys: &[&Survey]) -> Vec<String> {
     let path = remains.path.display().to_string();
     match &remains.found {
         Err(_) => {
@@ -98,7 +98,11 @@ fn row(remains: &Remains) -> Vec<String> {
         Ok(survey) => {
             let identity = &survey.peek.identity;
             let snapshot = survey.durable.snapshot.as_ref().map_or("-".into(), |reference| reference.lsn.to_string());
-            let state = if survey.refused_by_others.is_some() { "refused by others" } else { "whole" };
+            let state = match (&survey.refused_by_others, more_remembered(survey, surveys)) {
+                (Some(_), _) => "refused by others",
+                (None, Some(_)) => "an old copy",
+                (None, None) => "whole",
+            };
             vec![
                 path,
                 name_of(survey),
@@ -121,21 +125,16 @@ fn last_of(survey: &Survey) -> String {
 
 /// Notes on one directory.
 fn notes_on(survey: &Survey, surveys: &[&Survey]) -> Vec<String> {
-    let (name, id) = (name_of(survey), survey.peek.identity.node);
+    let name = name_of(survey);
     let mut notes = Vec::new();
     if let Some(why) = &survey.refused_by_others {
         notes.push(format!("{name}: other members refused this directory: {why}"));
     }
-    let storage = survey.peek.storage_incarnation;
-    let told = surveys.iter().flat_map(|other| other.positions.iter().map(move |position| (other, position)));
-    let told = told.filter(|(_, position)| position.node == id && position.storage == storage);
-    if let Some((other, position)) = told.max_by_key(|(_, position)| position.batches)
-        && position.batches > survey.batches
-    {
+    if let Some((other, remembered)) = more_remembered(survey, surveys) {
         notes.push(format!(
             "{name}: an old copy, {} remembers that {} batches of its log were durable and this directory has {}: what it acknowledged since is not in it",
             name_of(other),
-            position.batches,
+            remembered,
             survey.batches
         ));
     }
@@ -164,7 +163,8 @@ fn findings(gathered: &Gathered, surveys: &[&Survey]) -> Vec<String> {
         gathered.store.view().key_count()
     )];
     if gathered.is_quorum_here(surveys) {
-        lines.push("a quorum is here: start these members on their directories, and nothing need be recovered".into());
+        let names = startable(surveys);
+        lines.push(format!("a quorum is here: start {names} on their directories, and nothing need be recovered"));
     }
     if gathered.last.index > gathered.committed {
         lines.push(format!(
