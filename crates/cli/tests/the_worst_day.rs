@@ -321,6 +321,33 @@ async fn a_forced_new_cluster_is_made_once() {
     assert_eq!(names(&contents(&beside(&directory, ".before-")[0])), names(&old), "and not lost");
 }
 
+fn cluster_id_of(directory: &Path) -> String {
+    let found = json(hustings(&["inspect", "-o", "json", text(directory)]));
+    found["meta"]["cluster_id"].as_str().expect("text").to_string()
+}
+
+/// Goal: a member that is forced a second time from the same old directory is a stranger to whoever joined the first cluster, and its log
+/// says how to begin above that. Method: the directory that was kept is put back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forced_twice_from_one_directory_is_two_clusters() {
+    let mut cluster = Cluster::start(program(), 1).await.expect("a node starts");
+    let directory = cluster.nodes[0].data_dir.clone();
+    let mut ids = vec![cluster_id_of(&directory)];
+    for _ in 0..2 {
+        cluster.kill(0);
+        if let Some(kept) = beside(&directory, ".before-").first() {
+            std::fs::remove_dir_all(&directory).expect("it can be removed");
+            std::fs::rename(kept, &directory).expect("it can be put back");
+        }
+        cluster.start_node_with(0, &["--force-new-cluster"]).expect("it starts");
+        cluster.wait_until_serving(0).await.expect("it serves");
+        ids.push(cluster_id_of(&directory));
+    }
+    assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
+    let log = std::fs::read_to_string(&cluster.nodes[0].log).expect("a log");
+    assert!(log.contains("--into NEW-DIR --bump-revision 2000000000"), "{log}");
+}
+
 /// Goal: a crash while the new directory is written leaves the old one in force. Method: what such a crash leaves is put there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forced_new_cluster_that_was_cut_short_is_begun_again() {
@@ -332,9 +359,7 @@ async fn a_forced_new_cluster_that_was_cut_short_is_begun_again() {
     let second = [&["serve", "--force-new-cluster", "--name", "n1", "--data-dir", text(&directory)][..]];
     let said = hustings(second[0]).failed();
     assert!(said.contains("is in use by another process"), "{said}");
-    let status = hustings(&["inspect", "-o", "json", text(&directory)]).ok();
-    let status: Value = serde_json::from_str(&status).expect("it is JSON");
-    let id = status["meta"]["cluster_id"].as_str().expect("text").to_string();
+    let id = cluster_id_of(&directory);
     cluster.kill(0);
 
     let forcing = directory.with_file_name("n1.forcing");

@@ -11,7 +11,7 @@
 
 use super::gather::gather;
 use super::read;
-use super::renew::{Wanted, known_member, write};
+use super::renew::{Wanted, draw, known_member, write};
 use crate::settings::Plan;
 use crate::snapshots::{REVISIONS_BUMPED, beside, rename_durably};
 use anyhow::{Context, Result, anyhow, bail};
@@ -65,7 +65,9 @@ pub(crate) fn force_new_cluster(plan: &Plan) -> Result<()> {
     std::fs::write(&mark, old.cluster_id.to_string())
         .and_then(|()| std::fs::File::open(&mark)?.sync_all())
         .with_context(|| format!("cannot write {}", mark.display()))?;
-    let wanted = Wanted { name: &plan.member.name, founding, token: &plan.token, drawn: "", bump: REVISIONS_BUMPED };
+    // A second time from the same old directory is another cluster.
+    let drawn = &draw();
+    let wanted = Wanted { name: &plan.member.name, founding, token: &plan.token, drawn, bump: REVISIONS_BUMPED };
     let made = write(&forcing, &survey, &gathered, wanted)?;
     if let Err(errno) = rustix::fs::renameat_with(CWD, &forcing, CWD, directory, RenameFlags::EXCHANGE) {
         let _ = std::fs::remove_dir_all(&forcing);
@@ -87,7 +89,11 @@ pub(crate) fn force_new_cluster(plan: &Plan) -> Result<()> {
         term = made.term.0,
         kept = %kept.display(),
         ?absent,
-        "goes on as a new cluster of this member alone: never start those that are absent on their old disks again; add them as new members"
+        "goes on as a new cluster of this member alone: never start those that are absent on their old disks again; add them as new \
+         members. To begin once more from the old directory, take the flag out: `hustings recover {} --into NEW-DIR --bump-revision {}` \
+         begins above this cluster, and the flag would not",
+        kept.display(),
+        2 * REVISIONS_BUMPED
     );
     Ok(())
 }

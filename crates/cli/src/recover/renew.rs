@@ -55,12 +55,16 @@ pub(super) fn renew(matches: &ArgMatches, surveys: &[&Survey], gathered: &Gather
     let bump = *matches.get_one::<u64>("bump-revision").expect("it has a default");
     // Members of one list must come to one id. Without a list the member is alone, and what was made of these directories before is
     // another cluster.
-    let drawn = text("initial-cluster").is_none().then(|| format!(", {:016x}", rand::random::<u64>()));
-    let drawn = drawn.unwrap_or_default();
+    let drawn = text("initial-cluster").is_none().then(draw).unwrap_or_default();
     let made = write_whole(into, ("recovery", ".recovering"), |unfinished| {
         write(unfinished, best, gathered, Wanted { name, founding, token, bump, drawn: &drawn })
     })?;
     Ok(Made { data_dir: into.to_path_buf(), ..made })
+}
+
+/// A random part of a new cluster's id, where no other member must come to the same one.
+pub(super) fn draw() -> String {
+    format!(", {:016x}", rand::random::<u64>())
 }
 
 /// The cluster's knowledge of the member whose directory was chosen.
