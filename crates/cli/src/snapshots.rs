@@ -27,6 +27,7 @@ use hustings_server::{DigestCheck, Origin, Snapshot, read_snapshot};
 use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal};
 use serde_json::json;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -291,17 +292,37 @@ pub(crate) fn write_whole<T>(
     (called, suffix): (&str, &str),
     write: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<T> {
-    check_vacant(data_dir)?;
     // A link stays a link: the directory that it names is made, on the disk where that is.
     let data_dir = &target_of(data_dir).map_err(|why| anyhow!("{} {why}", data_dir.display()))?;
+    check_replaceable(data_dir)?;
+    check_vacant(data_dir)?;
     let unfinished = beside(data_dir, suffix);
     check_vacant(&unfinished).with_context(|| format!("an earlier {called} was cut short: remove what it left"))?;
-    let made = write(&unfinished).inspect_err(|_| {
+    let made = write(&unfinished).and_then(|made| rename_durably(&unfinished, data_dir).map(|()| made));
+    made.inspect_err(|_| {
         // It is worth nothing, and on a full disk in the way. The rest of it is named when it is in the way again.
         let _ = std::fs::remove_dir_all(&unfinished);
-    })?;
-    rename_durably(&unfinished, data_dir)?;
-    Ok(made)
+    })
+}
+
+/// Refuses a directory into whose place no other can be renamed, before anything is written.
+fn check_replaceable(directory: &Path) -> Result<()> {
+    let refuse = |what: &str| {
+        let what = format!(
+            "{} {what}, and the new directory comes into its place by one rename, or not at all: name a directory inside it",
+            directory.display()
+        );
+        Err(Exit::with(Code::Usage, what))
+    };
+    if directory.file_name().is_none() {
+        return refuse("has no name of its own");
+    }
+    let file_system = |path: &Path| std::fs::metadata(path).map(|there| there.dev());
+    match (file_system(directory), file_system(parent_of(directory))) {
+        (Ok(own), Ok(around)) if own != around => refuse("is a mount point"),
+        // Absent, and whatever else is in the way is told when it is.
+        _ => Ok(()),
+    }
 }
 
 /// The path with something added to its last part.
@@ -312,10 +333,15 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The directory in which a path is.
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Renames a directory; after a crash it has the old name or the new one.
 pub(crate) fn rename_durably(from: &Path, to: &Path) -> Result<()> {
     std::fs::rename(from, to).with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))?;
-    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = parent_of(to);
     let synced = std::fs::File::open(parent).and_then(|directory| directory.sync_all());
     synced.with_context(|| format!("cannot sync {}", parent.display()))
 }
@@ -323,6 +349,22 @@ pub(crate) fn rename_durably(from: &Path, to: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_take_its_place_leaves_nothing() {
+        // Goal: a failure at the last step, too, is no obstacle to the next try. Method: somebody takes the place while it is written.
+        let place = tempfile::tempdir().expect("a directory");
+        let taken = place.path().join("n1");
+        let write = |unfinished: &Path| {
+            std::fs::create_dir_all(unfinished)?;
+            std::fs::write(unfinished.join("meta"), "whole")?;
+            std::fs::create_dir_all(&taken)?;
+            Ok(std::fs::write(taken.join("other"), "somebody else's")?)
+        };
+        let said = write_whole(&taken, ("restoration", ".restoring"), write).expect_err("it is taken").to_string();
+        assert!(said.contains("cannot rename"), "{said}");
+        assert!(!place.path().join("n1.restoring").exists() && taken.join("other").exists());
+    }
 
     #[test]
     fn terms_are_raised_again_and_again_and_newcomers_still_follow() {

@@ -195,6 +195,28 @@ async fn tokens_of_a_restored_cluster_are_above_all_of_the_old() {
     assert!(told > seen, "what it has seen is not this cluster's: {told} after {seen}");
 }
 
+/// Goal: where a new directory cannot come into its place nothing is written, and the remedy is named. Method: a mount point, which
+/// need not be empty, and the present directory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_cannot_be_replaced_is_refused_before_it_is_written() {
+    let old = Cluster::start(program(), 1).await.expect("a node starts");
+    let file = old.directory().join("whole.snap");
+    hustings(&["snapshot", "save", "--endpoints", &old.nodes[0].client, file.to_str().expect("paths here are text")])
+        .ok();
+    let within = tempfile::tempdir().expect("a directory");
+    for (place, why) in [("/proc", "/proc is a mount point"), (".", ". has no name of its own")] {
+        let said = run(Command::new(HUSTINGS)
+            .args(["snapshot", "restore"])
+            .arg(&file)
+            .args(["--name", "n1", "--initial-cluster", "n1=http://127.0.0.1:1"])
+            .args(["--initial-advertise-peer-urls", "http://127.0.0.1:1", "--data-dir", place])
+            .current_dir(&within));
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.stderr.contains(why) && said.stderr.contains("name a directory inside it"), "{said:?}");
+        assert_eq!(within.path().read_dir().expect("it is there").count(), 0, "{place}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_restored_is_refused_and_leaves_nothing_behind() {
     let old = Cluster::start(program(), 1).await.expect("a node starts");
