@@ -27,7 +27,7 @@ use hustings_server::{DigestCheck, Origin, Snapshot, read_snapshot};
 use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal};
 use serde_json::json;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -297,7 +297,14 @@ pub(crate) fn write_whole<T>(
     check_replaceable(data_dir)?;
     check_vacant(data_dir)?;
     let unfinished = beside(data_dir, suffix);
-    check_vacant(&unfinished).with_context(|| format!("an earlier {called} was cut short: remove what it left"))?;
+    // Whoever made it may write into it and remove it, and nobody else.
+    make_alone(&unfinished).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => anyhow!(
+            "{} is there: another {called} is under way, or an earlier one was cut short; if none is, remove it",
+            unfinished.display()
+        ),
+        _ => anyhow!(error).context(format!("cannot make {}", unfinished.display())),
+    })?;
     let made = write(&unfinished).and_then(|made| rename_durably(&unfinished, data_dir).map(|()| made));
     made.inspect_err(|_| {
         // It is worth nothing, and on a full disk in the way. The rest of it is named when it is in the way again.
@@ -338,6 +345,19 @@ fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
+/// Makes a directory for its owner alone that was not there, and those around it where they are absent. Their names are durable.
+pub(crate) fn make_alone(directory: &Path) -> std::io::Result<()> {
+    let around = parent_of(directory);
+    if !around.exists() {
+        match make_alone(around) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    std::fs::DirBuilder::new().mode(0o700).create(directory)?;
+    File::open(around)?.sync_all()
+}
+
 /// Renames a directory; after a crash it has the old name or the new one.
 pub(crate) fn rename_durably(from: &Path, to: &Path) -> Result<()> {
     std::fs::rename(from, to).with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))?;
@@ -356,7 +376,6 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let taken = place.path().join("n1");
         let write = |unfinished: &Path| {
-            std::fs::create_dir_all(unfinished)?;
             std::fs::write(unfinished.join("meta"), "whole")?;
             std::fs::create_dir_all(&taken)?;
             Ok(std::fs::write(taken.join("other"), "somebody else's")?)
@@ -364,6 +383,23 @@ mod tests {
         let said = write_whole(&taken, ("restoration", ".restoring"), write).expect_err("it is taken").to_string();
         assert!(said.contains("cannot rename"), "{said}");
         assert!(!place.path().join("n1.restoring").exists() && taken.join("other").exists());
+    }
+
+    #[test]
+    fn of_two_restorations_into_one_directory_one_is_made_and_is_whole() {
+        // Goal: whoever comes second neither writes into what the first one writes nor removes it. Method: the second begins while the
+        // first has written nothing yet.
+        let place = tempfile::tempdir().expect("a directory");
+        let (into, of) = (place.path().join("around").join("n1"), ("restoration", ".restoring"));
+        let second = || write_whole(&into, of, |_| -> Result<()> { Err(anyhow!("somebody lives there")) });
+        let first = write_whole(&into, of, |unfinished| {
+            let said = second().expect_err("one is enough").to_string();
+            assert!(said.contains("n1.restoring is there: another restoration is under way"), "{said}");
+            Ok(std::fs::write(unfinished.join("meta"), "whole")?)
+        });
+        first.expect("the second one was in nobody's way");
+        let mode = std::fs::metadata(&into).expect("it is there").mode();
+        assert!(into.join("meta").exists() && mode & 0o777 == 0o700, "{mode:o}");
     }
 
     #[test]
