@@ -7,6 +7,7 @@ use crate::output::{
     Format, common, endpoints_of, format_of, from_broken, from_cancel, from_status, json_bytes, not_found, options_of,
     shown, timeout_of, unavailable,
 };
+use crate::snapshots::sync_name;
 use crate::upkeep;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -453,6 +454,7 @@ async fn save(matches: &ArgMatches) -> Result<()> {
     }
     file.as_file().sync_all().with_context(|| format!("cannot write {}", target.display()))?;
     file.persist(&target).with_context(|| format!("cannot write {}", target.display()))?;
+    sync_name(&target)?;
     match format_of(matches) {
         Format::Json => {
             println!(

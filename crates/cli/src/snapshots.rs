@@ -361,9 +361,14 @@ pub(crate) fn make_alone(directory: &Path) -> std::io::Result<()> {
 /// Renames a directory; after a crash it has the old name or the new one.
 pub(crate) fn rename_durably(from: &Path, to: &Path) -> Result<()> {
     std::fs::rename(from, to).with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))?;
-    let parent = parent_of(to);
-    let synced = std::fs::File::open(parent).and_then(|directory| directory.sync_all());
-    synced.with_context(|| format!("cannot sync {}", parent.display()))
+    sync_name(to)
+}
+
+/// Makes a name durable that a file or a directory was just given.
+pub(crate) fn sync_name(path: &Path) -> Result<()> {
+    let around = parent_of(path);
+    let synced = File::open(around).and_then(|directory| directory.sync_all());
+    synced.with_context(|| format!("cannot sync {}", around.display()))
 }
 
 #[cfg(test)]
