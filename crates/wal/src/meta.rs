@@ -29,6 +29,8 @@ pub const FORMAT: u32 = 2;
 /// none refuse the directory by it, and the others by the version that it says.
 pub const FORMAT_VERSIONED: u32 = 3;
 const MAGIC: &[u8; 8] = b"HUSTMETA";
+/// Far more often than any directory is opened.
+const BOOTS_MAX: u64 = 1 << 48;
 /// A membership of hundreds of members stays far below.
 const META_BYTES_MAX: u64 = 16 << 20;
 
@@ -156,6 +158,9 @@ impl Meta {
             check_format(location(), prefix.format)?;
         }
         let shape = MetaShape::decode(bytes).map_err(|error| damaged(PREFIX as u64, &error.to_string()))?;
+        if shape.boots > BOOTS_MAX {
+            return Err(damaged(PREFIX as u64, "no directory is opened as often as it says"));
+        }
         let founding =
             Membership::decode(shape.founding).map_err(|error| damaged(PREFIX as u64, &error.to_string()))?;
         Ok(Some(Meta {

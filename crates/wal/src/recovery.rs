@@ -23,7 +23,7 @@ use crate::meta::{Meta, Start};
 use crate::sector::{PAYLOAD, SECTOR, Seal, State};
 use crate::segment::{self, ATTESTATION_SECTORS, FIRST_SECTOR, GOES_ON_IN, Header, Segment};
 use bytes::BytesMut;
-use hustings_core::{Durable, Entry, Membership, Record, SnapshotReference};
+use hustings_core::{Durable, Entry, Lsn, Membership, Promise, Record, SnapshotReference};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -86,10 +86,24 @@ pub(crate) fn contradiction(durable: &Durable, record: &Record) -> Option<String
         Record::Established(term) if *term < durable.established => {
             Some(format!("the established term {} cannot become {term}", durable.established))
         }
-        Record::Put(Entry { lsn, .. }) | Record::Snapshot(SnapshotReference { lsn, .. }) if lsn.index == u64::MAX => {
-            Some(format!("no log reaches slot {}", lsn.index))
+        _ => {
+            let Lsn { term, index } = place_of(record);
+            // One that no message may bring a node to.
+            let is_spent = !term.may_follow(term);
+            let what = is_spent.then(|| format!("no cluster reaches term {term}"));
+            what.or_else(|| (index == u64::MAX).then(|| format!("no log reaches slot {index}")))
         }
-        _ => None,
+    }
+}
+
+/// The term and the slot that a record names; zeros where it names none.
+fn place_of(record: &Record) -> Lsn {
+    match record {
+        Record::Promise(Promise { term, .. }) | Record::Established(term) => Lsn { term: *term, index: 0 },
+        Record::Put(Entry { lsn, .. }) | Record::Snapshot(SnapshotReference { lsn, .. }) | Record::Committed(lsn) => {
+            *lsn
+        }
+        Record::TruncateFrom(_) => Lsn::ZERO,
     }
 }
 
@@ -379,6 +393,10 @@ pub(crate) fn read(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
     if current.header.sequence < meta.segment {
         let file = disk.location(&segment::name(meta.segment));
         return Err(WalError::damaged(file, FIRST_SECTOR * SECTOR as u64, "the batches that it held are gone"));
+    }
+    if reader.oldest > current.header.sequence {
+        let what = format!("a batch says that the log needs no segment below {}, which is not there", reader.oldest);
+        return Err(WalError::damaged(disk.location(&current.name), FIRST_SECTOR * SECTOR as u64, what));
     }
     let unattested = reader.unattested.iter().find(|(number, _)| *number > reader.attested);
     Ok(Found {

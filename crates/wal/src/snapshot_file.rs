@@ -79,10 +79,10 @@ impl Held {
         let format = fields.get_u32_le();
         let header_length = fields.get_u32_le() as usize;
         let checksum = fields.get_u32_le();
-        let start = (PREFIX + header_length) as u64;
-        if header_length > HEADER_BYTES_MAX || start + TRAILER as u64 > length {
+        if header_length > HEADER_BYTES_MAX || (PREFIX + header_length + TRAILER) as u64 > length {
             return Err(damaged(12, "its header does not fit it"));
         }
+        let start = (PREFIX + header_length) as u64;
         let mut header = vec![0; header_length];
         let count = file.read_at(PREFIX as u64, &mut header).map_err(io(PREFIX as u64)).map_err(refuse)?;
         let seed = crc32c::crc32c(&format.to_le_bytes());
@@ -102,7 +102,7 @@ impl Held {
         let bytes = fields.get_u64_le();
         let digest = fields.get_u32_le();
         let agrees = count == TRAILER && crc32c::crc32c(&trailer[..12]) == fields.get_u32_le();
-        if !agrees || start + TRAILER as u64 + bytes != length {
+        if !agrees || bytes != end - start {
             return Err(damaged(end, "its trailer does not agree"));
         }
         let lsn = Lsn::new(shape.term, shape.index);

@@ -67,6 +67,61 @@ fn every_flipped_bit_is_harmless_or_refused() {
     assert!(refusals > 20_000 && exacts > 1000);
 }
 
+/// A file that begins with a prefix, with this behind its body and checksums that agree.
+fn extended(contents: &[u8], more: &[u8]) -> Vec<u8> {
+    let (prefix, body) = contents.split_at(20);
+    let body = [body, more].concat();
+    let length = u32::try_from(body.len()).expect("it is short");
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&prefix[8..12]), &body);
+    [&prefix[..12], &length.to_le_bytes(), &checksum.to_le_bytes(), &body].concat()
+}
+
+#[test]
+fn impossible_numbers_are_damage_also_where_checksums_agree() {
+    // Goal: a file that somebody made up ends no process. Method: the highest number stands for the starts of a directory, for the
+    // length of a snapshot, and in records.
+    let disk = modest().played();
+    let opened = |disk: &SimulatedDisk| open(disk).map(drop).expect_err("it is refused").to_string();
+    let meta = disk.contents("meta").unwrap();
+    // Field 6; the last one that is read counts.
+    let boots = [&[6 << 3], &[0xff; 9][..], &[1]].concat();
+    let copy = disk.fork(1);
+    copy.damage("meta", extended(&meta, &boots));
+    let said = opened(&copy);
+    assert!(said.contains("meta is damaged") && said.contains("opened as often"), "{said}");
+    copy.damage("meta", extended(&meta, &[6 << 3, 1]));
+    open(&copy).map(drop).expect("only the number was wrong");
+
+    let copy = disk.fork(1);
+    let store = SnapshotStore::open(Arc::new(copy.clone())).unwrap();
+    let mut writer = store.writer(Lsn::new(1, 3), Arc::default()).unwrap();
+    writer.write(b"state").unwrap();
+    let reference = writer.finish().unwrap();
+    let name = hustings_wal::snapshot_file::name(reference.lsn, reference.digest);
+    let mut contents = copy.contents(&name).unwrap();
+    let trailer = contents.len() - 16;
+    contents[trailer..trailer + 8].copy_from_slice(&u64::MAX.to_le_bytes());
+    let checksum = crc32c::crc32c(&contents[trailer..trailer + 12]);
+    contents[trailer + 12..].copy_from_slice(&checksum.to_le_bytes());
+    copy.damage(&name, contents);
+    let said = store.verify(reference.lsn, reference.digest).expect_err("it is refused").to_string();
+    assert!(said.contains("its trailer does not agree"), "{said}");
+
+    let most = Lsn::new(u64::MAX, 7);
+    let records = [
+        Record::Promise(hustings_core::Promise::without_vote(most.term)),
+        Record::Established(most.term),
+        put(u64::MAX, 7, 1),
+        put(1, u64::MAX, 1),
+        Record::Committed(Lsn::new(1, u64::MAX)),
+    ];
+    for record in records {
+        let (mut wal, _) = open(&disk.fork(1)).expect("it is whole");
+        let said = wal.append(&record).expect_err("it is refused").to_string();
+        assert!(said.contains("no cluster reaches term") || said.contains("no log reaches slot"), "{said}");
+    }
+}
+
 #[test]
 fn a_file_cut_at_any_byte_or_missing_is_refused() {
     // Goal: ST-11. A segment has its length from birth: one that is shorter was cut by somebody, and what was acknowledged may be gone.
