@@ -184,7 +184,7 @@ fn restore(matches: &ArgMatches) -> Result<()> {
         founding,
         lsn,
         term: raised(lsn.term, bump),
-        version: ApplyVersion::FIRST,
+        version: snapshot.store.view().version_needed(),
         view: snapshot.store.freeze(),
     };
     write_whole(&plan.data_dir, ("restoration", ".restoring"), |unfinished| write_member(unfinished, beginning))?;

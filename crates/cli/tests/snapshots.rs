@@ -1,11 +1,11 @@
 //! Goal: what was saved comes back, in a new cluster, complete; what is damaged is refused.
 //! Method: three real nodes; etcdctl 3.5 and our own command save; three members restore and serve.
 
-use crate::support::{Ended, Etcdctl, HUSTINGS, hustings, program, run};
+use crate::support::{Ended, Etcdctl, HUSTINGS, http, hustings, program, run};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::{RangeRequest, WatchCreateRequest, WatchRequest, watch_request::RequestUnion};
 use hustings_api::v3lockpb::LockRequest;
-use hustings_testbed::{Cluster, get, put};
+use hustings_testbed::{Cluster, get, put, wait_for};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -215,6 +215,39 @@ async fn a_directory_that_cannot_be_replaced_is_refused_before_it_is_written() {
         assert!(said.stderr.contains(why) && said.stderr.contains("name a directory inside it"), "{said:?}");
         assert_eq!(within.path().read_dir().expect("it is there").count(), 0, "{place}");
     }
+}
+
+/// Goal: a build that does not know of something in a snapshot refuses what was restored from it; builds that know of all go on. Method: a
+/// state of keys alone, then with a lease of milliseconds, then with a user; a member of the last one serves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_directory_needs_the_builds_that_know_what_is_in_it() {
+    let old = Cluster::start(program(), 1).await.expect("a node starts");
+    let client = Client::connect(&old.endpoints()).await.expect("it answers");
+    put(&client, "a", "b").await.expect("it is written");
+    let endpoints = ["--endpoints", &old.nodes[0].client];
+    let agreed = wait_for("the highest apply version", async || {
+        hustings(&[&["status", "-o", "json"][..], &endpoints].concat())
+            .stdout
+            .contains("\"apply_version\":4")
+            .then_some(())
+    });
+    agreed.await.expect("it is alone");
+    let mut new = Cluster::prepare(program(), 1).expect("ports are free");
+    for needed in [1, 2, 3] {
+        match needed {
+            2 => assert_eq!(http(&old.nodes[0].client, "POST", "/v1/leases", r#"{"ttl_millis":60500}"#).0, 200),
+            3 => drop(hustings(&[&["user", "add", "ann", "--no-password"][..], &endpoints].concat()).ok()),
+            _ => {}
+        }
+        let file = old.directory().join(needed.to_string());
+        hustings(&[&["snapshot", "save", file.to_str().expect("paths here are text")][..], &endpoints].concat()).ok();
+        new.nodes[0].data_dir = new.directory().join(format!("needs-{needed}"));
+        restore(&file, &new, 0).ok();
+        let said = hustings(&["inspect", new.nodes[0].data_dir.to_str().expect("paths here are text")]).ok();
+        assert!(said.contains(&format!("needs apply version {needed}")), "{said}");
+    }
+    new.start_node(0).expect("it starts");
+    new.wait_until_serving(0).await.expect("it serves");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -112,9 +112,23 @@ pub(crate) fn rules_of(known: &'static [Rules], version: ApplyVersion) -> &'stat
     place.and_then(|place| known.get(place)).unwrap_or_else(|| panic!("apply version {version} is not known here"))
 }
 
+/// The first version by whose rules a state can be what it is, with these things in it or without.
+pub(crate) fn version_with(has_short_leases: bool, has_users: bool) -> ApplyVersion {
+    let has_room = |rules: &&Rules| (rules.has_short_leases || !has_short_leases) && (rules.has_users || !has_users);
+    let before = RULES.iter().take_while(|rules| !has_room(rules)).count();
+    ApplyVersion(u32::try_from(before + 1).expect("versions are few")).min(VERSION_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_state_needs_the_first_version_that_has_room_for_it() {
+        let needed = [(false, false), (true, false), (false, true), (true, true)]
+            .map(|(leases, users)| version_with(leases, users).0);
+        assert_eq!(needed, [1, 2, 3, 3]);
+    }
 
     #[test]
     fn every_version_up_to_the_highest_has_rules() {

@@ -20,13 +20,15 @@
 use std::{borrow::Borrow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use hustings_core::ApplyVersion;
 use imbl::{OrdMap, OrdSet};
 
 use crate::{
     Alarm, Rules,
-    lease::Lease,
+    lease::{Lease, ttl_duration},
     order::{ByKey, ByKeyAndRevision, ByRevision},
     range::KeyRange,
+    rules::version_with,
     tree::Tree,
     users::Users,
     version::{Numbers, Version},
@@ -206,6 +208,13 @@ impl View {
     /// The alarms that stand, by member and kind.
     pub fn alarms(&self) -> Vec<Alarm> {
         self.alarms.iter().copied().collect()
+    }
+
+    /// The first apply version whose rules have room for all that is in this state. A build that knows only earlier ones would pass over
+    /// leases of milliseconds, and users, in silence.
+    pub fn version_needed(&self) -> ApplyVersion {
+        let has_short_leases = self.leases.values().any(|lease| lease.length != ttl_duration(lease.ttl));
+        version_with(has_short_leases, self.users != Users::default())
     }
 
     pub(crate) fn has_alarm(&self, kind: crate::AlarmKind) -> bool {

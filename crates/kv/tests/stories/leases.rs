@@ -177,7 +177,10 @@ fn a_lease_lives_for_milliseconds_from_the_second_version_on() {
     assert_eq!(store.run(grant.clone()), Err(KvError::Malformed), "a build of the first rules does not know it");
 
     store.kv.adopt(ApplyVersion(2));
+    store.grant(6, 5).expect("granted");
+    assert_eq!(store.view().version_needed(), ApplyVersion(1), "builds of the first rules count whole seconds, too");
     let answer = store.run(grant).expect("it is granted");
+    assert_eq!(store.view().version_needed(), ApplyVersion(2));
     assert!(matches!(answer, Response::LeaseGrant { ttl: 1, .. }), "etcd's calls tell whole seconds: {answer:?}");
     let granted = store.view().lease_time_to_live(7, LeaseKeys::Omit).expect("it lives").granted;
     assert_eq!(granted, Duration::from_millis(300));
