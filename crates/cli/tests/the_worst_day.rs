@@ -10,6 +10,7 @@ use hustings_api::etcdserverpb::{
 use hustings_api::v3lockpb::{LockRequest, UnlockRequest};
 use hustings_testbed::{Cluster, get, put, wait_for};
 use serde_json::Value;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -342,6 +343,8 @@ async fn forced_twice_from_one_directory_is_two_clusters() {
         cluster.start_node_with(0, &["--force-new-cluster"]).expect("it starts");
         cluster.wait_until_serving(0).await.expect("it serves");
         ids.push(cluster_id_of(&directory));
+        let mode = std::fs::metadata(&directory).expect("it is there").mode();
+        assert_eq!(mode & 0o777, 0o700, "it holds every secret of the store");
     }
     assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
     let log = std::fs::read_to_string(&cluster.nodes[0].log).expect("a log");

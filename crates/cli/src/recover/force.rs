@@ -13,7 +13,7 @@ use super::gather::gather;
 use super::read;
 use super::renew::{Wanted, draw, known_member, write};
 use crate::settings::Plan;
-use crate::snapshots::{REVISIONS_BUMPED, beside, rename_durably};
+use crate::snapshots::{REVISIONS_BUMPED, beside, make_alone, rename_durably};
 use anyhow::{Context, Result, anyhow, bail};
 use hustings_console::files::target_of;
 use hustings_core::{ClusterId, Membership};
@@ -60,7 +60,7 @@ pub(crate) fn force_new_cluster(plan: &Plan) -> Result<()> {
     let gathered = gather(&surveys)?;
     let own = known_member(&survey, &gathered);
     let founding = Membership::founded_by([hustings_core::Member { name: plan.member.name.clone(), ..own }]);
-    std::fs::create_dir(&forcing).with_context(|| format!("cannot make {}", forcing.display()))?;
+    make_alone(&forcing).with_context(|| format!("cannot make {}", forcing.display()))?;
     let mark = forcing.join(MARK);
     std::fs::write(&mark, old.cluster_id.to_string())
         .and_then(|()| std::fs::File::open(&mark)?.sync_all())
