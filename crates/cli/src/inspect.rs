@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// The command line of `inspect`.
 pub(crate) fn command() -> Command {
     Command::new("inspect")
-        .about("Look into a data directory; exit code 1 when it is damaged")
+        .about("Look into a data directory; exit code 1 when it is damaged, or other members refused it")
         .arg(
             Arg::new("data-dir")
                 .required(true)
@@ -50,7 +50,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         Format::Table => found.print(directory),
     }
     if found.damage.is_empty() {
-        return Ok(());
+        let Some(why) = &found.rolled_back else { return Ok(()) };
+        let what = format!("{} is whole, and no member starts on it: other members refused it", directory.display());
+        return Err(Exit::with(Code::Failed, format!("{what}: {why}")));
     }
     let what = format!(
         "{} is damaged in {} {}: move it away, remove the member and add it again",
@@ -89,6 +91,8 @@ struct Found {
     damaged_snapshots: Vec<(String, Lsn, u32, String)>,
     /// Of those, the paths of the ones that no node which starts here reads.
     damaged_and_unneeded: Vec<String>,
+    /// The reason why other members refused the directory.
+    rolled_back: Option<String>,
     verdict: Option<Durable>,
     batch: u64,
 }
@@ -158,6 +162,7 @@ impl Found {
             (Inspection::Torn { bytes, .. }, Some(segment)) => segment.torn_bytes += bytes,
             (Inspection::Blank { bytes, .. }, Some(segment)) => segment.blank_bytes += bytes,
             (Inspection::Snapshot { file, reference }, _) => self.snapshots.push((file, reference)),
+            (Inspection::RolledBack { why }, _) => self.rolled_back = Some(why),
             (Inspection::Other { file }, _) => self.others.push(file),
             (Inspection::Bad(error), _) => self.damage.push(error.to_string()),
             (Inspection::DamagedSnapshot { file, lsn, digest, error }, _) => {
@@ -205,6 +210,7 @@ impl Found {
             "damage": self.damage,
             "damaged_and_unneeded": self.damaged_and_unneeded,
             "recovered": self.verdict.as_ref().map(verdict_json),
+            "rolled_back": self.rolled_back,
         })
     }
 
@@ -254,6 +260,9 @@ impl Found {
                 "  not needed  {} is damaged, and the log does not refer to it: it may be deleted",
                 file_name(file)
             );
+        }
+        if let Some(why) = &self.rolled_back {
+            println!("  REFUSED     by other members: {why}");
         }
         for damage in &self.damage {
             println!("  DAMAGE      {damage}");

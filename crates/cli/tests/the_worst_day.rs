@@ -461,6 +461,8 @@ async fn nothing_is_said_to_be_kept_for_the_sake_of_an_old_copy() {
     copy(&sunday, &two);
     cluster.start_node(1).expect("it starts");
     assert_eq!(cluster.wait_for_end(1).expect("it ends"), Some(1), "n3 refuses it");
+    let inspected = hustings(&["inspect", text(&two)]);
+    assert!(inspected.code == Some(1) && inspected.stdout.contains("REFUSED     by other members: "), "{inspected:?}");
     cluster.kill(2);
     std::fs::remove_dir_all(&cluster.nodes[2].data_dir).expect("its disk is gone");
 

@@ -7,6 +7,7 @@ use crate::batch::{self, Head};
 use crate::disk::Disk;
 use crate::error::WalError;
 use crate::meta::{META, Meta, Peek};
+use crate::peers;
 use crate::real::RealDisk;
 use crate::recovery;
 use crate::sector::{PAYLOAD, SECTOR, Seal, State};
@@ -76,6 +77,11 @@ pub enum Inspection {
         /// The error in it.
         error: WalError,
     },
+    /// Other members refused the directory, for this reason: no node starts on it any more.
+    RolledBack {
+        /// The reason that they gave, with the remedy.
+        why: String,
+    },
     /// A file that is none of these, or unfinished.
     Other {
         /// Path of the file.
@@ -125,6 +131,8 @@ fn look_at(disk: &dyn Disk, name: &str) -> Vec<Inspection> {
     let mut found = Vec::new();
     let looked = if name == META {
         look_at_meta(disk, &mut found)
+    } else if name == peers::ROLLED_BACK {
+        peers::rolled_back(disk).map(|why| found.extend(why.map(|why| Inspection::RolledBack { why })))
     } else if let Some(sequence) = segment::sequence(name) {
         look_at_segment(disk, name, sequence, &mut found)
     } else if let Some((lsn, digest)) = snapshot_file::parse_name(name) {

@@ -20,7 +20,7 @@ use std::io;
 
 const PEERS: &str = "peers";
 const PEERS_TEMPORARY: &str = "wal-peers.tmp";
-const ROLLED_BACK: &str = "rolled-back";
+pub(crate) const ROLLED_BACK: &str = "rolled-back";
 const ROLLED_BACK_TEMPORARY: &str = "wal-rolled-back.tmp";
 const WITNESS: &str = "witness";
 const WITNESS_TEMPORARY: &str = "wal-witness.tmp";

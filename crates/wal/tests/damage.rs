@@ -386,6 +386,9 @@ fn an_inspection_tells_all_and_names_the_damage() {
     assert_eq!(records(&found), workload.states().len() - 1);
     assert!(matches!(found.last(), Some(Inspection::Verdict(durable)) if **durable == *exact), "{found:#?}");
     assert!(!found.iter().any(|one| matches!(one, Inspection::Bad(_))));
+    hustings_wal::peers::mark_rolled_back(&disk, "it is older").unwrap();
+    let told = |one: &Inspection| matches!(one, Inspection::RolledBack { why } if why == "it is older");
+    assert!(inspect_disk(&disk).unwrap().iter().any(told), "no node starts on it");
     disk.flip("wal-0000000000000001.seg", (8192 + 700) * 8);
     let found = inspect_disk(&disk).unwrap();
     let bad: Vec<_> =
