@@ -57,6 +57,20 @@ pub(crate) fn raised(Term(term): Term, bump: u64) -> Term {
     Term(term + distance + doublings * (distance / u64::from(u64::BITS)).max(TERMS_APART_MIN))
 }
 
+/// The same, for a cluster that others shall be able to join.
+///
+/// Errors: a member that is added follows no such leap.
+fn raised_for_all(term: Term, bump: u64) -> Result<Term> {
+    let raised = raised(term, bump);
+    let what = || {
+        format!(
+            "it is of term {term}, and the new cluster would begin at {raised}: no member could be added to it, for a member \
+             follows no leap beyond 2^40 (the file is made up, or its cluster was made anew too often)"
+        )
+    };
+    if Term::ZERO.may_follow(raised) { Ok(raised) } else { Err(Exit::with(Code::Failed, what())) }
+}
+
 /// The flag `--bump-revision`: how far a restored store's revision is raised.
 pub(crate) fn bump_argument() -> Arg {
     let bump = Arg::new("bump-revision").long("bump-revision").value_name("COUNT");
@@ -179,11 +193,13 @@ fn restore(matches: &ArgMatches) -> Result<()> {
     let cluster_id = cluster_id_of(&format!("{} restored from {digest_text} at {revision}", plan.token), &founding);
     let identity = Identity { cluster_id, node: me, protocol: plan.identity.clone() };
     let lsn = Lsn::new(snapshot.term.max(1), snapshot.index.max(1));
+    let file = matches.get_one::<PathBuf>("file").expect("clap requires it");
+    let term = raised_for_all(lsn.term, bump).with_context(|| format!("{} cannot be used", file.display()))?;
     let beginning = Beginning {
         identity: &identity,
         founding,
         lsn,
-        term: raised(lsn.term, bump),
+        term,
         version: snapshot.store.view().version_needed(),
         view: snapshot.store.freeze(),
     };
@@ -418,6 +434,19 @@ mod tests {
                 term = next;
             }
         }
+    }
+
+    #[test]
+    fn a_file_of_a_term_from_which_nobody_could_be_added_is_refused() {
+        for (term, bump) in [(1 << 40, 0), ((1 << 40) - TERMS_BUMPED_LESS, 1), (1 << 62, REVISIONS_BUMPED)] {
+            let said = raised_for_all(Term(term), bump).expect_err("it is too high").to_string();
+            assert!(
+                said.contains(&format!("it is of term {term},")) && said.contains("no member could be added"),
+                "{said}"
+            );
+        }
+        let last = Term((1 << 40) - TERMS_BUMPED_LESS);
+        assert_eq!(raised_for_all(last, 0).expect("all can follow"), Term(1 << 40));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::io;
 
 use bytes::Bytes;
 use hustings_bolt::{BoltError, Database, Source};
-use hustings_core::SnapshotError;
+use hustings_core::{SnapshotError, Term};
 use hustings_kv::KvStore;
 use sha2::{Digest, Sha256};
 
@@ -36,8 +36,7 @@ const DIGEST_BYTES: u64 = 32;
 /// Bytes of a file that are hashed at once.
 const PART_BYTES: u64 = 256 << 10;
 
-/// Limits of a file's numbers: above these no number of a log can be raised any more.
-const TERM_MAX: u64 = 1 << 62;
+/// Limit of a file's index: above it no number of a log can be raised any more.
 const INDEX_MAX: u64 = 1 << 62;
 
 /// Whether a file must end with the digest of its bytes.
@@ -200,9 +199,9 @@ pub fn read_snapshot(source: &impl Source, length: u64, check: DigestCheck) -> R
     Ok(Snapshot { origin, term, index, store, file_bytes: length, digest, notes })
 }
 
-/// Refuses numbers that a new cluster could not go on from.
+/// Refuses numbers that a new cluster could not go on from: a member that is added begins at no term, and follows no higher one.
 fn in_range(term: u64, index: u64) -> Result<(), SnapshotFileError> {
-    if term <= TERM_MAX && index <= INDEX_MAX {
+    if Term::ZERO.may_follow(Term(term)) && index <= INDEX_MAX {
         return Ok(());
     }
     let what = format!("the place {term}:{index} in a log is out of range");

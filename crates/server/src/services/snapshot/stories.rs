@@ -251,6 +251,11 @@ fn refusals_name_the_bucket_and_the_key() {
         ),
         ((schema::META, entry(schema::TERM, b"1")), "in the bucket \"meta\", key \"term\": it is no number"),
         ((schema::META, entry(schema::TERM, &[255; 8])), "the place 18446744073709551615:0 in a log is out of range"),
+        // Nobody could be added to a cluster that begins there.
+        (
+            (schema::META, entry(schema::TERM, &((1_u64 << 40) + 1).to_be_bytes())),
+            "the place 1099511627777:0 in a log is out of range",
+        ),
         (
             (schema::META, entry(schema::STORAGE_VERSION, b"4.0.0")),
             "storage version \"4.0.0\", and those of 3.5 to 3.7",
