@@ -224,10 +224,16 @@ fn report(matches: &ArgMatches, data_dir: &Path, identity: &Identity, name: &str
     }
     println!("restored {name} of cluster {cluster} at revision {revision} into {}", data_dir.display());
     println!("restore every other member from the same file, then `hustings serve` each with the same flags");
-    println!(
-        "another restoration of this file must begin above this one: --bump-revision {}",
+    println!("{}", after_this(bump));
+}
+
+/// The advice at a new beginning, which raised the revision by so much: no term and no revision is to fall later.
+pub(crate) fn after_this(bump: u64) -> String {
+    format!(
+        "save a snapshot once it serves: one that was saved before must be restored with --bump-revision {} or more, to begin above this \
+         cluster",
         bump.saturating_mul(2).max(1)
-    );
+    )
 }
 
 /// Refuses a directory that is not empty, and no other.

@@ -177,7 +177,11 @@ async fn tokens_of_a_restored_cluster_are_above_all_of_the_old() {
     old.terminate(0).expect("it ends");
 
     let mut new = Cluster::prepare(program(), 1).expect("ports are free");
-    restore(&file, &new, 0).ok();
+    let said = restore(&file, &new, 0).ok();
+    assert!(
+        said.contains("one that was saved before must be restored with --bump-revision 2000000000 or more"),
+        "{said}"
+    );
     new.start_node(0).expect("it starts");
     new.wait_until_serving(0).await.expect("it serves");
     let client = Client::connect(&new.endpoints()).await.expect("it answers");

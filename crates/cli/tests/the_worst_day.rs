@@ -348,7 +348,9 @@ async fn forced_twice_from_one_directory_is_two_clusters() {
     }
     assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
     let log = std::fs::read_to_string(&cluster.nodes[0].log).expect("a log");
-    assert!(log.contains("--into NEW-DIR --bump-revision 2000000000"), "{log}");
+    let wanted =
+        ["--into NEW-DIR --bump-revision 2000000000", "save a snapshot once it serves: one that was saved before"];
+    assert!(wanted.iter().all(|words| log.contains(words)), "{log}");
 }
 
 /// Goal: a crash while the new directory is written leaves the old one in force. Method: what such a crash leaves is put there.
@@ -528,6 +530,10 @@ async fn a_recovery_asks_the_lost_members_before_it_founds_a_cluster() {
     let last = cluster.directory().join("last");
     let made = recover(&[&old], &["--lost", "n2,n3", "--into", text(&last)]).ok();
     assert!(!made.contains("answers") && last.exists(), "nobody is there: {made}");
+    assert!(
+        made.contains("one that was saved before must be restored with --bump-revision 2000000000 or more"),
+        "{made}"
+    );
     let took = made.lines().find(|line| line.starts_with("took: ")).expect("it says how long it took");
     assert!(["read ", "choose ", "ask ", "write "].iter().all(|phase| took.contains(phase)), "{took}");
 }

@@ -13,7 +13,7 @@ use super::gather::gather;
 use super::read;
 use super::renew::{Wanted, draw, known_member, write};
 use crate::settings::Plan;
-use crate::snapshots::{REVISIONS_BUMPED, beside, make_alone, rename_durably};
+use crate::snapshots::{REVISIONS_BUMPED, after_this, beside, make_alone, rename_durably};
 use anyhow::{Context, Result, anyhow, bail};
 use hustings_console::files::target_of;
 use hustings_core::{ClusterId, Membership};
@@ -91,9 +91,10 @@ pub(crate) fn force_new_cluster(plan: &Plan) -> Result<()> {
         ?absent,
         "goes on as a new cluster of this member alone: never start those that are absent on their old disks again; add them as new \
          members. To begin once more from the old directory, take the flag out: `hustings recover {} --into NEW-DIR --bump-revision {}` \
-         begins above this cluster, and the flag would not",
+         begins above this cluster, and the flag would not; {}",
         kept.display(),
-        2 * REVISIONS_BUMPED
+        2 * REVISIONS_BUMPED,
+        after_this(REVISIONS_BUMPED)
     );
     Ok(())
 }

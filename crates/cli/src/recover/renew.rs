@@ -22,6 +22,8 @@ pub(crate) struct Made {
     pub(crate) name: String,
     pub(crate) revision: i64,
     pub(crate) term: Term,
+    /// The distance by which the revision was raised.
+    pub(crate) bump: u64,
     pub(crate) is_alone: bool,
 }
 
@@ -101,5 +103,5 @@ pub(super) fn write(directory: &Path, best: &Survey, gathered: &Gathered, wanted
     let (lsn, version, view) = (gathered.last, gathered.version, store.freeze());
     write_member(directory, Beginning { identity: &identity, founding, lsn, term, version, view })?;
     let data_dir = directory.to_path_buf();
-    Ok(Made { data_dir, cluster_id, member: me, name: name.to_string(), revision, term, is_alone })
+    Ok(Made { data_dir, cluster_id, member: me, name: name.to_string(), revision, term, bump, is_alone })
 }

@@ -4,6 +4,7 @@ use super::gather::{Gathered, more_remembered};
 use super::living::Asked;
 use super::{Founded, Remains, known_name, name_of, startable, unnamed};
 use crate::output::table;
+use crate::snapshots::after_this;
 use hustings_core::NodeId;
 use hustings_node::reach::in_words;
 use hustings_wal::Survey;
@@ -67,6 +68,7 @@ pub(super) fn show(remains: &[Remains], gathered: Option<&Gathered>, founded: Op
             };
             println!("{next}");
             println!("never start a member on an old directory again: {}", never_again(gathered, &surveys).join(", "));
+            println!("{}", after_this(made.bump));
             let took: Vec<String> = took.iter().map(|(phase, took)| format!("{phase} {}", in_words(*took))).collect();
             println!("took: {}", took.join(", "));
         }
