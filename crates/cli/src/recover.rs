@@ -8,7 +8,7 @@
 //!
 //! The directories are read with their locks held and never changed. The new cluster has an id of its own, so that no member of the
 //! old one can join it; its term and its revision begin far above the old ones', and its history is compacted ([`crate::snapshots`]
-//! says why): no fencing token falls, and a watcher that comes back is told so instead of waiting.
+//! says why): no new fencing token is below an old one, and a watcher that comes back is told so instead of waiting.
 //!
 //! It refuses while a quorum may live: a process holds one of the directories, or the members without a directory, and those of which
 //! it is an old copy, are a quorum and nobody said that they are gone (`--lost`), or the directories themselves are a quorum that has

@@ -6,7 +6,7 @@
 //! file and the revision: members of the old one, and of a restoration from another file or with another bump, are strangers to it.
 //!
 //! Changes between the snapshot and the loss of the old cluster are unknown to the new one. So terms and revisions do not go
-//! on where the snapshot was made but far above ([`TERMS_BUMPED`], `--bump-revision`): no fencing token falls, no lock's
+//! on where the snapshot was made but far above ([`TERMS_BUMPED`], `--bump-revision`): no new fencing token is below an old one, no lock's
 //! revision comes twice, and a watcher that has seen later revisions than the snapshot's is told that they are compacted
 //! instead of waiting for them.
 //!
