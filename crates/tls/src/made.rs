@@ -224,7 +224,7 @@ fn failed(error: impl std::fmt::Display) -> TlsError {
 const OWNERS: u32 = 0o600;
 const ANYBODYS: u32 = 0o644;
 
-/// Writes a file with these rights, and puts it in place at once.
+/// Writes a file with these rights, and puts it in place at once: after a crash the old one is there or the new one.
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
     let unwritable = |error: std::io::Error| {
         TlsError::new("the file", path.display(), format_args!("it cannot be written: {error}"))
@@ -235,5 +235,7 @@ fn replace(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
         std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(unwritable)?;
     file.set_permissions(Permissions::from_mode(mode)).map_err(unwritable)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
-    std::fs::rename(&beside, path).map_err(unwritable)
+    std::fs::rename(&beside, path).map_err(unwritable)?;
+    let around = path.parent().filter(|around| !around.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(around).and_then(|around| around.sync_all()).map_err(unwritable)
 }
