@@ -273,7 +273,7 @@ pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
         ),
         (Some(Leader { id, token, .. }), _, _) => println!(
             "token {token}: {} leads now, and has not written why: other programs, such as `etcdctl elect`, write no history",
-            one_line(&id)
+            one_line(id)
         ),
         (None, Some(ended), Format::Table) => {
             println!("nobody has been elected since; the last one: {}", one_line(&ended));
