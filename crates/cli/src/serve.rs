@@ -79,6 +79,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 
 async fn serve(plan: Plan, start: huge_pages::Start, descriptors: u64, exits_with_parent: bool) -> Result<()> {
     plan.tls.idle.iter().for_each(|why| tracing::warn!("{why}"));
+    // At the first member of a rolling upgrade that asks for this, not once the last one has stopped.
+    if let Some(why) = plan.tls.unwelcome_port() {
+        bail!("{why}");
+    }
     let client_tls = plan.tls.client.clone().map(Acceptor::new).transpose()?;
     // One certificate for both ports: its files are watched once.
     let metrics_tls = match &client_tls {
@@ -224,14 +228,14 @@ async fn listen(
 /// Feeds the metrics with how long this member's elections took, from the first question to leadership.
 async fn time_elections(handle: Handle<KvStore>, metrics: Arc<hustings_server::Metrics>) {
     let mut happenings = handle.happenings();
-    let mut begun = None;
+    let (mut begun, mut has_missed) = (None, false);
     loop {
         let happening = match happenings.recv().await {
             Ok(happening) => happening,
             Err(RecvError::Closed) => return,
-            // What began an election may be among those that are missed: the next one is counted whole.
+            // What began an election may be among those that are missed: that one is not counted.
             Err(RecvError::Lagged(_)) => {
-                begun = None;
+                (begun, has_missed) = (None, true);
                 continue;
             }
         };
@@ -239,10 +243,12 @@ async fn time_elections(handle: Handle<KvStore>, metrics: Arc<hustings_server::M
             Role::PreCandidate | Role::Candidate => begun = begun.or(Some(happening.moment)),
             Role::Leader if happening.transition.from != Role::Leader => {
                 let begun = begun.take();
-                metrics.on_election(begun.map_or(Duration::ZERO, |begun| happening.moment.duration_since(begun)));
+                if !std::mem::take(&mut has_missed) {
+                    metrics.on_election(begun.map_or(Duration::ZERO, |begun| happening.moment.duration_since(begun)));
+                }
             }
             Role::Leader | Role::Synchronizing => {}
-            Role::Follower => begun = None,
+            Role::Follower => (begun, has_missed) = (None, false),
         }
     }
 }

@@ -190,19 +190,16 @@ fn restore(matches: &ArgMatches) -> Result<()> {
     let digest_text: String = snapshot.digest.iter().map(|byte| format!("{byte:02x}")).collect();
     // A beginning at another revision is another cluster: members of the one are strangers to the other.
     let revision = snapshot.store.view().revision();
-    let cluster_id = cluster_id_of(&format!("{} restored from {digest_text} at {revision}", plan.token), &founding);
+    // So is one of other rules: an older build, which restores the same file to the first rules, makes strangers of its members.
+    let version = snapshot.store.view().version_needed();
+    let rules = if version == ApplyVersion::FIRST { String::new() } else { format!(" by rules {}", version.0) };
+    let origin = format!("{} restored from {digest_text} at {revision}{rules}", plan.token);
+    let cluster_id = cluster_id_of(&origin, &founding);
     let identity = Identity { cluster_id, node: me, protocol: plan.identity.clone() };
     let lsn = Lsn::new(snapshot.term.max(1), snapshot.index.max(1));
     let file = matches.get_one::<PathBuf>("file").expect("clap requires it");
     let term = raised_for_all(lsn.term, bump).with_context(|| format!("{} cannot be used", file.display()))?;
-    let beginning = Beginning {
-        identity: &identity,
-        founding,
-        lsn,
-        term,
-        version: snapshot.store.view().version_needed(),
-        view: snapshot.store.freeze(),
-    };
+    let beginning = Beginning { identity: &identity, founding, lsn, term, version, view: snapshot.store.freeze() };
     write_whole(&plan.data_dir, ("restoration", ".restoring"), |unfinished| write_member(unfinished, beginning))?;
     tell(&snapshot);
     report(matches, &plan.data_dir, &identity, &plan.member.name, &snapshot, bump);
@@ -389,8 +386,24 @@ pub(crate) fn rename_durably(from: &Path, to: &Path) -> Result<()> {
 /// Makes a name durable that a file or a directory was just given.
 pub(crate) fn sync_name(path: &Path) -> Result<()> {
     let around = parent_of(path);
-    let synced = File::open(around).and_then(|directory| directory.sync_all());
-    synced.with_context(|| format!("cannot sync {}", around.display()))
+    match File::open(around).and_then(|directory| directory.sync_all()) {
+        Err(error) if is_beyond_us(&error) => {
+            let what = format_args!(
+                "{} may lose its name if the power goes now: cannot sync {}",
+                path.display(),
+                around.display()
+            );
+            crate::logging::say(format_args!("{what}: {error}"));
+            Ok(())
+        }
+        synced => synced.with_context(|| format!("cannot sync {}", around.display())),
+    }
+}
+
+/// Whether a directory may not be read by this user, or its file system syncs none: what is in it is whole all the same.
+fn is_beyond_us(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported)
 }
 
 #[cfg(test)]

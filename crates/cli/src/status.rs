@@ -75,22 +75,25 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     if every.is_zero() {
         return Err(Exit::with(Code::Usage, "--watch=0s leaves no time between two looks: give one like 1s"));
     }
-    let mut cluster = look(matches).await?;
+    let mut seen = Ok(look(matches).await?);
     loop {
         if format_of(matches) == Format::Table && std::io::stdout().is_terminal() {
             // The cursor to the top, and what was there away.
             print!("\x1b[H\x1b[2J");
         }
-        // A bad state now is no reason to stop looking.
-        let _ = show(matches, &cluster);
+        match &seen {
+            // A bad state now is no reason to stop looking.
+            Ok(cluster) => drop(show(matches, cluster)),
+            Err(error) => crate::logging::say(format_args!("{error:#}")),
+        }
         tokio::select! {
             () = tokio::time::sleep(**every) => {}
             _ = tokio::signal::ctrl_c() => return Ok(()),
         }
-        // A look in vain is told, and the last one that was none stays to be seen.
-        match look(matches).await {
-            Ok(seen) => cluster = seen,
-            Err(error) => crate::logging::say(format_args!("{error:#}")),
+        seen = look(matches).await;
+        // A token that ended was replaced: who is refused now is not let in any more.
+        if seen.as_ref().is_err_and(is_refusal) {
+            return seen.map(drop);
         }
     }
 }

@@ -9,7 +9,7 @@ use hustings_testbed::{Cluster, PATIENCE, wait_for};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs etcdctl as a user; what it says, or why it was refused.
 fn by(etcdctl: &Etcdctl, user: &str, arguments: &[&str]) -> Result<String, String> {
@@ -196,12 +196,14 @@ async fn who_watches_for_longer_than_a_token_counts_is_let_in_again() {
     let mut watching = command.spawn().expect("it runs");
     watching.stdin.take().expect("a pipe").write_all(b"r00t\n").expect("it reads");
     let looks = BufReader::new(watching.stdout.take().expect("a pipe")).lines().take(30);
+    let begun = Instant::now();
     let looks: Vec<String> = looks.map_while(Result::ok).collect();
+    let tokens_max = 3 + begun.elapsed().as_secs() as usize;
     watching.kill().expect("it still runs");
     watching.wait().expect("it ends");
     assert_eq!(looks.len(), 30, "it looked on");
     assert!(looks.iter().all(|look| look.contains("\"leader\"")), "{looks:?}");
     let log = std::fs::read_to_string(&cluster.nodes[0].log).expect("a log");
     let proofs = log.lines().filter(|line| line.contains("Auth/Authenticate")).count();
-    assert!((2..=15).contains(&proofs), "a new token when the old one has ended: {proofs}");
+    assert!((2..=tokens_max).contains(&proofs), "a new token when the old one has ended: {proofs}");
 }

@@ -83,8 +83,8 @@ async fn a_cluster_in_tls_replicates_and_a_member_that_was_away_catches_up() {
     until(troupe.handle(away), "it has caught up", |status| status.applied >= applied).await;
 }
 
-/// Goal: whoever asks or dials hears the answer in TLS, too. Method: one that no member is asks who it is, before it is added and after; and a
-/// member that was removed while it was away comes back.
+/// Goal: whoever asks or dials hears the answer in TLS, too. Method: one that no member is asks who it is, before it is added and
+/// after; and a member that was removed while it was away comes back.
 #[tokio::test]
 async fn in_tls_a_newcomer_is_welcomed_and_whoever_is_refused_hears_why() {
     let (mut troupe, authority) = encrypted();

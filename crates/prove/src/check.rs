@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// Time between two lines about the progress of a search that nobody watches on a terminal.
 const TELL_EVERY: Duration = Duration::from_secs(30);
 
+/// Seen in no world, it makes a search one that has shown nothing.
+const REACHED: &str = "somebody leads";
+
 /// The command line of `check`.
 pub fn command() -> Command {
     let number = |name: &'static str, default: &'static str, help: &'static str| {
@@ -24,7 +27,7 @@ pub fn command() -> Command {
     common(
         Command::new("check").about("Explore everything that can happen to a small cluster within bounds").after_help(
             "Exit code 0: all properties hold in every world. 1: one does not; a shortest trace is printed. \
-                 3: the bounds were not completed.",
+                 3: the bounds were not completed, or nobody led in any world.",
         ),
     )
     .arg(number("nodes", "3", "Voters"))
@@ -144,7 +147,9 @@ impl Visit for Checking<'_> {
         bar.finish_and_clear();
         self.tell(&found);
         if let (Some(path), Some((_, trace))) = (&self.report, &found.violation) {
-            let steps: Vec<&str> = trace.steps.iter().map(String::as_str).collect();
+            // A trace to a world that cannot go on ends with words about what follows.
+            let steps = trace.steps.iter().map(String::as_str).filter(|step| !step.starts_with('#'));
+            let steps: Vec<&str> = steps.collect();
             let replayed =
                 replay::<P>(&self.bounds, &options, &steps).map_err(|what| Exit::with(Code::Failed, what))?;
             let script = format!("{}\n{}\n", header(&self.bounds), trace.steps.join("\n"));
@@ -154,6 +159,11 @@ impl Visit for Checking<'_> {
             (Some((violation, _)), _) => Err(Exit::with(Code::Failed, violation.to_string())),
             (None, Some(why)) if interruption.end() => Err(Exit::with(Code::Interrupted, why.clone())),
             (None, Some(why)) => Err(Exit::with(Code::Unjudged, why.clone())),
+            (None, None) if found.sometimes.iter().any(|(name, count)| *name == REACHED && *count == 0) => {
+                let what =
+                    "nobody leads in any world within these bounds, so nothing is shown: give more --fires or --terms";
+                Err(Exit::with(Code::Unjudged, what))
+            }
             (None, None) => Ok(()),
         }
     }
@@ -173,7 +183,8 @@ impl Checking<'_> {
             let object = json!({
                 "apiVersion": "v1", "kind": "Check", "protocol": self.subject.protocol, "nodes": self.bounds.nodes, "learners": self.bounds.learners, "witnesses": self.bounds.witnesses, "terms": self.bounds.terms,
                 "crashes": self.bounds.crashes, "proposals": self.bounds.proposals, "fires": self.bounds.fires,
-                "link": self.bounds.link, "states": found.states, "transitions": found.transitions, "depth": found.depth,
+                "link": self.bounds.link, "timers": self.bounds.timers, "notices": self.bounds.notices,
+                "duplicates": self.bounds.duplicates, "fair": self.bounds.fair_every, "states": found.states, "transitions": found.transitions, "depth": found.depth,
                 "complete": found.incomplete.is_none() && found.violation.is_none(), "seconds": micros / 1e6,
                 "micros_per_state": per_state, "bytes_per_state": bytes_per_state, "members": found.stored.0,
                 "messages": found.stored.1, "sometimes": sometimes, "eventually": found.eventually, "violation": violation,

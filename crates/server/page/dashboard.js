@@ -206,8 +206,10 @@ function remember(told) {
     // A process that began again counts from nothing.
     const last = kept[kept.length - 1];
     if (last && last.report.pid !== member.report.pid) kept.length = 0;
-    // By a clock that nobody sets; and what rates are made of, not the story beside it.
-    const now = performance.now();
+    // The teller's clock may be set back: what was kept by it means nothing then.
+    const now = told.now_unix_millis;
+    if (last && last.at > now) kept.length = 0;
+    // What rates are made of, not the story beside it.
     const { pid, requests, syncs, round_trips } = member.report;
     kept.push({ at: now, report: { pid, requests, syncs, round_trips } });
     while (kept.length > 2 && kept[0].at < now - LINKS_WINDOW_MILLIS) kept.shift();

@@ -28,6 +28,16 @@ pub enum Allowed {
 }
 
 impl Allowed {
+    /// The fault of a certificate that does not meet the condition, where a port shows it to those who dial and ask for that.
+    pub fn fault_of(&self, identity: &Identity) -> Option<TlsError> {
+        let Identity::Files(pair) = identity else { return None };
+        // One that cannot be read is told elsewhere.
+        let shown = files::certificates(&pair.certificate).ok()?;
+        let shown = shown.first().and_then(Certificate::read);
+        let error = self.check(shown.as_ref()).err()?;
+        Some(TlsError::new("the certificate", pair.certificate.display(), error))
+    }
+
     /// Refuses what the other end shows, in words, unless it meets the condition.
     pub(crate) fn check(&self, shown: Option<&Certificate>) -> io::Result<()> {
         let (is_met, wanted) = match self {

@@ -179,6 +179,20 @@ async fn who_dials_may_ask_for_a_name_too() {
     meet(&port, &host("127.0.0.1"), "localhost").await.are_well();
 }
 
+/// Goal: a port whose own certificate its dialers would refuse is told before anybody dials. Method: a certificate in files under each
+/// condition that it does not meet and that it does.
+#[test]
+fn what_a_port_shows_is_held_to_what_its_dialers_ask() {
+    let town = Town::found();
+    let identity = town.port().identity;
+    let fault = |allowed: Allowed| allowed.fault_of(&identity).map(|fault| fault.to_string());
+    let said = fault(Allowed::CommonName("peer".to_owned())).expect("it has another name");
+    assert!(said.contains(".crt") && said.contains("of \"the port\", is not for the common name \"peer\""), "{said}");
+    assert!(fault(Allowed::Host("db-a".to_owned())).is_some());
+    assert_eq!(fault(Allowed::CommonName("the port".to_owned())), None);
+    assert_eq!(fault(Allowed::Host("localhost".to_owned())), None);
+}
+
 #[tokio::test]
 async fn one_who_is_turned_away_while_it_writes_reads_why() {
     let town = Town::found();

@@ -9,8 +9,8 @@ use hustings_tls::ClientTls;
 use std::path::Path;
 
 impl Settings {
-    /// Reads every certificate, key, CA, list of revocations and secret that is named here, and changes nothing. Gives what is to be said of
-    /// files with which `serve` would serve all the same.
+    /// Reads every certificate, key, CA, list of revocations and secret that is named here, and changes nothing. Gives what is to be
+    /// said of files with which `serve` would serve all the same.
     ///
     /// # Errors
     /// A line for each that `serve` could not use.
@@ -35,6 +35,9 @@ impl Settings {
             Ok(tls) => {
                 for port in tls.client.iter().chain(&tls.metrics).chain(&tls.peer) {
                     port.faults().iter().for_each(|fault| tell(port.of, fault.to_string()));
+                }
+                if let Some(why) = tls.unwelcome_port() {
+                    tell("peer", why);
                 }
                 if let Some(dial) = &tls.dial {
                     dial.faults().iter().for_each(|fault| tell(dial.of, fault.to_string()));

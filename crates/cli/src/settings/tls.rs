@@ -45,6 +45,16 @@ impl TlsPlan {
         )
     }
 
+    /// The reason why other members, with the flags of this one, would not take what its peer port shows.
+    pub(crate) fn unwelcome_port(&self) -> Option<String> {
+        let port = self.peer.as_ref()?;
+        let error = port.allowed.as_ref()?.fault_of(&port.identity)?;
+        Some(format!(
+            "{error}: members that dial this one refuse it by --peer-cert-allowed-cn or --peer-cert-allowed-hostname, which hold for both \
+             ends, as at etcd; give --peer-cert-file one that meets them"
+        ))
+    }
+
     /// Whether a certificate is shown to peers that are dialled that no port shows.
     pub(crate) fn dials_as_another(&self) -> bool {
         let files = |identity: Option<&Identity>| match identity {

@@ -87,7 +87,7 @@ impl Story {
     }
 
     /// Waits until all that was added is in the file, for as long as a process that ends may.
-    async fn settle(&self) {
+    pub(crate) async fn settle(&self) {
         let (tell, told) = oneshot::channel();
         if let Some(writer) = &self.writer
             && writer.try_send(Work::Tell(tell)).is_ok()
@@ -168,7 +168,7 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
             }
             // A storm of transitions, of which some are left out.
             Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => return context.story.settle().await,
+            Err(RecvError::Closed) => return,
         }
     }
 }

@@ -5,8 +5,8 @@
 //! hang on leases, not with the store. An election that is asked for by its name is told with what stands in its way, an entry
 //! that nobody's lease ends, and when nobody leads any more.
 //!
-//! Of each election one value is read, that of its holder; all that is told draws on the budget of clients while it is made
-//! and until it is sent.
+//! Of its candidates' values one is read, that of the holder, and beside it the election's history and generation. All that is
+//! told draws on the budget of clients while it is made and until it is sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -150,7 +150,7 @@ impl Look<'_> {
         self.held.resize(self.bytes)
     }
 
-    /// Who stands, by election.
+    /// All candidates, counted by election.
     fn standing(&mut self) -> Result<BTreeMap<String, Standing>, Status> {
         let (view, only) = (self.view, self.only);
         let mut all = BTreeMap::new();

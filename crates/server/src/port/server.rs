@@ -169,6 +169,7 @@ impl<B: Backend> Server<B> {
         let all = u32::try_from(self.context.options.connections_max).unwrap_or(u32::MAX);
         // A connection that does not end in time is dropped with its task's runtime; nothing is lost but its answer.
         let _ = tokio::time::timeout(self.context.options.grace, slots.acquire_many(all)).await;
+        self.context.story.settle().await;
     }
 }
 

@@ -108,8 +108,8 @@ async fn a_member_reports_itself_and_says_whom_it_cannot_ask() {
     assert_eq!(members[2]["why"], json!("it has not said yet where clients reach it"));
 }
 
-/// Goal: a reader that a certificate proves is shown all members, as one with a password is. Method: root's certificate, and a stranger's, at a
-/// member that asks another one; no certificate goes on to that one, and users count at both.
+/// Goal: a reader that a certificate proves is shown all members, as one with a password is. Method: root's certificate, and a
+/// stranger's, at a member that asks another one; no certificate goes on to that one, and users count at both.
 #[tokio::test]
 async fn a_certificate_proves_its_reader_to_all_members() {
     let served = guarded().await;

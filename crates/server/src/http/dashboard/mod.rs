@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The page holds no data and asks nobody but the member that it came from. That member asks the others, with the reader's own
-//! token, or one that it gives out for a reader whom a certificate has proven, so that users and roles hold everywhere; a member that it cannot ask is shown with the reason.
+//! token, or one that it gives out for a reader whom a certificate has proven, so that users and roles hold everywhere; a member
+//! that it cannot ask is shown with the reason.
 //!
 //! It deliberately keeps nothing: a page that is closed costs nothing.
 

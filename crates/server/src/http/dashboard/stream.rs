@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   event: cluster      what GET /v1/cluster says, each second, and at once when this member's own state or a link of its changes
-//!   event: elections    what GET /v1/elections says, every two seconds while it changes, as what is left of a lease does;
+//!   event: elections    what GET /v1/elections says, every two to four seconds while it changes, as what is left of a lease does;
 //!                       {"why": ...} for a user that may not read all keys
 //!   event: refused      the caller may not look any more: a token ran out, a right was taken away; then the stream ends
 //! ```
