@@ -3,6 +3,7 @@
 //! end is read back and compared.
 
 use crate::support::{Etcdctl, HUSTINGS, Running, etcd, hustings, program};
+use futures::StreamExt;
 use hustings_api::Client;
 use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb as pb;
@@ -11,10 +12,13 @@ use hustings_testbed::{Cluster, get, put, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// More than three pages of the copy.
 const KEYS: usize = 1_700;
 const LEASE: i64 = 0x6e51;
+/// Seconds of a lease that ends soon.
+const SHORT: i64 = 3;
 
 async fn client_of(cluster: &Cluster) -> Client {
     Client::connect(&cluster.endpoints()).await.expect("it answers")
@@ -49,6 +53,38 @@ async fn revision(client: &Client) -> i64 {
 async fn lives(client: &Client, id: i64) -> i64 {
     let asked = pb::LeaseTimeToLiveRequest { id, keys: false };
     client.lease().lease_time_to_live(asked).await.map_or(-1, |answer| answer.into_inner().ttl)
+}
+
+/// An owner of a lease, who renews it several times a second for as long as the test lasts.
+fn own(client: &Client, id: i64) {
+    let client = client.clone();
+    tokio::spawn(async move {
+        let mut beat = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            beat.tick().await;
+            let asked = futures::stream::iter([pb::LeaseKeepAliveRequest { id }]).chain(futures::stream::pending());
+            // A member that is gone is asked again at the next beat.
+            if let Ok(mut answers) = client.lease().lease_keep_alive(asked).await {
+                let _ = answers.get_mut().message().await;
+            }
+        }
+    });
+}
+
+/// Lets more time pass than a short lease has; it is to live here all the time.
+async fn lives_on(client: &Client, id: i64) {
+    let begun = Instant::now();
+    wait_for("time to pass", async || {
+        let ttl = lives(client, id).await;
+        assert!(ttl >= 0, "it ended here after {:?}", begun.elapsed());
+        (begun.elapsed() > Duration::from_secs(2 * SHORT.unsigned_abs())).then_some(())
+    })
+    .await
+    .expect("it passes");
+}
+
+async fn is_there(client: &Client, key: &str) {
+    wait_for(&format!("{key} to be there"), async || get(client, key).await.ok()?).await.expect("it is copied");
 }
 
 async fn fill(client: &Client) {
@@ -99,6 +135,8 @@ async fn an_etcd_moves_here_while_it_is_written_to_and_back() {
     source.lease().lease_revoke(pb::LeaseRevokeRequest { id: LEASE + 2 }).await.expect("it ends");
     source.lease().lease_grant(pb::LeaseGrantRequest { id: 7, ttl: 600 }).await.expect("it is granted");
     put_with_lease(&source, "lock/7".into(), 7).await;
+    // No change of a key tells of this one.
+    source.lease().lease_grant(pb::LeaseGrantRequest { id: 8, ttl: 600 }).await.expect("it is granted");
     put(&source, "last", "one").await.expect("it is written");
     wait_for("the last one to be there", async || (get(&destination, "last").await.ok()??.0 == "one").then_some(()))
         .await
@@ -116,6 +154,7 @@ async fn an_etcd_moves_here_while_it_is_written_to_and_back() {
     assert_eq!(copied.len(), KEYS - 100 + 5, "what was deleted is deleted");
     assert_eq!(queue, ["lock/6e51", "lock/6e52", "lock/7"].map(|key| key.as_bytes().to_vec()), "whose turn it is");
     assert!(lives(&destination, LEASE).await > 500 && lives(&destination, 7).await > 500);
+    assert!(lives(&destination, 8).await > 500, "a lease without keys is a lease");
     assert_eq!(lives(&destination, LEASE + 2).await, -1, "it ended there, and here");
     assert!(revision(&destination).await > revision(&source).await + 1_000_000, "no fencing token falls");
 
@@ -271,4 +310,59 @@ async fn a_copy_into_itself_is_refused() {
     crate::support::run(&mut copy("import", ("--from-etcd", &other.endpoints().join(",")), &endpoints, &[])).ok();
     let there = get(&client_of(&ours).await, "key").await.expect("a read").map(|(value, _)| value);
     assert_eq!(there, Some("value".into()));
+}
+
+/// Goal: a lease lives here for as long as its owner renews it at the source, however short it is and however long the source is out of
+/// reach. Method: a lease that is granted while the source is followed; then the source is away for longer than it lasts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_lease_lives_on_here_also_while_the_source_is_away() {
+    let (theirs, ours) = tokio::join!(Cluster::start(etcd(), 1), Cluster::start(program(), 1));
+    let (mut theirs, ours) = (theirs.expect("etcd starts"), ours.expect("a node starts"));
+    let (source, destination) = (client_of(&theirs).await, client_of(&ours).await);
+    put(&source, "first", "x").await.expect("it is written");
+    let (urls, endpoints) = (theirs.endpoints().join(","), ours.endpoints().join(","));
+    let mut import = Running::start(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--follow"]));
+    is_there(&destination, "first").await;
+    source.lease().lease_grant(pb::LeaseGrantRequest { id: 9, ttl: SHORT }).await.expect("it is granted");
+    own(&source, 9);
+    put_with_lease(&source, "registered".into(), 9).await;
+    is_there(&destination, "registered").await;
+    lives_on(&destination, 9).await;
+    theirs.kill(0);
+    lives_on(&destination, 9).await;
+    theirs.start_node(0).expect("it starts again");
+    wait_for("etcd to be back", async || put(&source, "last", "x").await.ok()).await.expect("it is back");
+    is_there(&destination, "last").await;
+    import.signal(Signal::TERM);
+    assert_eq!(import.end(), Some(0), "{:?}", import.seen);
+    assert_eq!(get(&destination, "registered").await.expect("a read").map(|(value, _)| value), Some("x".into()));
+}
+
+/// Goal: what ended here alone is there again once the copy goes on, in the order of the source. Method: the copy stands still for longer
+/// than the lease of the first in a queue lasts; then it goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_ended_here_alone_comes_back_with_its_keys_and_its_turn() {
+    let (theirs, ours) = tokio::join!(Cluster::start(etcd(), 1), Cluster::start(program(), 1));
+    let (theirs, ours) = (theirs.expect("etcd starts"), ours.expect("a node starts"));
+    let (source, destination) = (client_of(&theirs).await, client_of(&ours).await);
+    for (id, ttl) in [(9, SHORT), (LEASE, 600)] {
+        source.lease().lease_grant(pb::LeaseGrantRequest { id, ttl }).await.expect("it is granted");
+    }
+    own(&source, 9);
+    for (key, lease) in [("registered", 9), ("lock/9", 9), ("lock/6e51", LEASE)] {
+        put_with_lease(&source, key.into(), lease).await;
+    }
+    let (urls, endpoints) = (theirs.endpoints().join(","), ours.endpoints().join(","));
+    let mut import = Running::start(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--follow"]));
+    is_there(&destination, "lock/6e51").await;
+    import.signal(Signal::STOP);
+    wait_for("the lease to end here", async || get(&destination, "registered").await.ok()?.is_none().then_some(()))
+        .await
+        .expect("it ends");
+    import.signal(Signal::CONT);
+    let is_whole = async || (contents(&destination).await == contents(&source).await).then_some(());
+    wait_for("both to be the same", is_whole).await.expect("they are");
+    assert_eq!(contents(&destination).await.1, ["lock/9", "lock/6e51"].map(|key| key.as_bytes().to_vec()));
+    import.signal(Signal::TERM);
+    assert_eq!(import.end(), Some(0), "{:?}", import.seen);
 }

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{self as pb, watch_request::RequestUnion};
 use hustings_api::mvccpb::{Event, KeyValue, event::EventType};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -134,6 +134,18 @@ pub(super) fn is_candidate(kv: &KeyValue) -> bool {
     kv.lease != 0 && entry.is_some_and(|(_, entry)| i64::from_str_radix(entry, 16) == Ok(kv.lease))
 }
 
+/// Of each queue all candidates from the first on whose lease was lost, in the order of their turns.
+fn from_the_first_lost_on(mut candidates: Vec<KeyValue>, lost: &BTreeSet<i64>) -> Vec<KeyValue> {
+    let queue_of = |kv: &KeyValue| kv.key.slice(..kv.key.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
+    candidates.sort_by_key(|kv| kv.create_revision);
+    let mut firsts: BTreeMap<Bytes, i64> = BTreeMap::new();
+    for kv in candidates.iter().filter(|kv| lost.contains(&kv.lease)) {
+        firsts.entry(queue_of(kv)).or_insert(kv.create_revision);
+    }
+    candidates.retain(|kv| firsts.get(&queue_of(kv)).is_some_and(|first| kv.create_revision >= *first));
+    candidates
+}
+
 /// The end of a watch.
 enum Followed {
     /// All that was asked for is there.
@@ -182,6 +194,7 @@ impl Follower {
             if target.borrow().is_some_and(|target| self.done >= target) {
                 return Ok(());
             }
+            self.repair().await?;
             let before = self.done;
             let why = match self.follow_once(target, told).await? {
                 Followed::Reached => return Ok(()),
@@ -198,6 +211,53 @@ impl Follower {
             // A stream is asked without looking at who asks: a token that has ended is replaced by asking something else.
             self.source.revision(&self.keys).await?;
         }
+    }
+
+    /// Writes once more the keys of leases that ended at the destination though the source has them: they went with their leases. Of a
+    /// queue all that stood behind them is written as well, so that the order of turns is the source's.
+    ///
+    /// Keys are read as they are now, which may be later than what is done: the changes between are written again in their turn.
+    pub(super) async fn repair(&mut self) -> Result<()> {
+        let mut lost = BTreeSet::new();
+        for id in self.leases.take_lost() {
+            if self.leases.ensure(id, &mut self.source, &mut self.destination).await? {
+                lost.insert(id);
+            }
+        }
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let (mut batch, mut candidates) = (Batch::default(), Vec::new());
+        let mut next = Some(self.keys.from.clone());
+        while let Some(from) = next {
+            let (page, after) = self.source.page(&Keys { from, end: self.keys.end.clone() }, 0).await?;
+            // A key that came since is written in its turn.
+            for kv in page.into_iter().filter(|kv| kv.create_revision <= self.done) {
+                if is_candidate(&kv) {
+                    candidates.push(kv);
+                } else if lost.contains(&kv.lease) {
+                    if !batch.has_room(&kv) {
+                        batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
+                    }
+                    batch.put(&kv, kv.lease);
+                }
+            }
+            next = after;
+        }
+        let behind = from_the_first_lost_on(candidates, &lost);
+        for kv in &behind {
+            if !batch.has_room(kv) {
+                batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
+            }
+            batch.delete(&kv.key);
+        }
+        batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
+        for kv in behind {
+            let has_lease = self.leases.ensure(kv.lease, &mut self.source, &mut self.destination).await?;
+            batch.put(&kv, if has_lease { kv.lease } else { 0 });
+            batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
+        }
+        Ok(())
     }
 
     /// One watch, until its end.
@@ -245,6 +305,9 @@ impl Follower {
                     }
                 }
                 _ = asking.tick() => {
+                    if self.leases.has_lost() {
+                        self.repair().await?;
+                    }
                     let is_wanted = target.borrow().is_some();
                     if is_wanted {
                         // A full channel has such a question in it already.
@@ -298,6 +361,19 @@ mod tests {
         let kv = |key: &'static str, lease| KeyValue { key: key.into(), lease, ..KeyValue::default() };
         assert!(is_candidate(&kv("locks/billing/7f", 0x7f)));
         assert!(!is_candidate(&kv("locks/billing/7f", 0x80)) && !is_candidate(&kv("services/a/0", 0)));
+    }
+
+    #[test]
+    fn a_candidate_whose_lease_was_lost_and_all_behind_it_are_written_again_in_their_order() {
+        let kv = |key: &'static str, create_revision| {
+            let lease = i64::from_str_radix(key.rsplit('/').next().expect("a last part"), 16).expect("hex");
+            KeyValue { key: key.into(), lease, create_revision, ..KeyValue::default() }
+        };
+        let all =
+            vec![kv("locks/a/7", 4), kv("locks/a/8", 3), kv("locks/a/9", 2), kv("locks/b/a", 1), kv("locks/b/b", 5)];
+        let behind = from_the_first_lost_on(all, &BTreeSet::from([0x8, 0xb]));
+        let keys: Vec<&[u8]> = behind.iter().map(|kv| &kv.key[..]).collect();
+        assert_eq!(keys, [&b"locks/a/8"[..], b"locks/a/7", b"locks/b/b"], "whoever stood before stands there still");
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //!
 //! Both speak etcd's API, so one way is the other one with the ends exchanged.
 
+#[cfg(test)]
+mod fake;
 mod follow;
 mod leases;
 mod side;
@@ -197,9 +199,9 @@ impl Copy {
             format!("the source says that it is at revision {revision}, and none is left above it: is that an etcd?")
         })?;
         let raised = if verb == "import" { raise(matches, aim).await? } else { 0 };
-        self.leases.copy_all(&mut self.source, &mut self.destination).await?;
         let keeping = self.leases.clone().keep(self.source.clone(), self.destination.clone());
         let copying = async {
+            self.leases.copy_all(&mut self.source, &mut self.destination).await?;
             let copied = self.copy_keys(revision, resumes).await?;
             self.follow(matches, revision, raised, copied).await
         };
@@ -320,16 +322,23 @@ impl Copy {
         let (followed, end) = tokio::join!(follower.run(&mut target, &told), cutting);
         followed?;
         let mut end = end?;
-        leases.end_what_ended(&mut source, &mut destination).await?;
-        let mut differing = differences(&mut source, &mut destination, &keys, end).await?;
-        for _ in 1..COMPARISONS_MAX {
-            if differing.is_empty() {
+        let (mut differing, mut has_all_leases) = (Vec::new(), false);
+        for comparison in 0..COMPARISONS_MAX {
+            if comparison > 0 {
+                // Some versions of etcd say that they have sent everything before they have.
+                end = source.revision(&keys).await?;
+                follower.run_again(end, &told).await?;
+            }
+            // A lease that has no keys is in no change, and none of these differs by it.
+            leases.look(&mut source, &mut destination).await?;
+            leases.renew_all(&mut destination).await?;
+            follower.repair().await?;
+            differing = differences(&mut source, &mut destination, &keys, end).await?;
+            // Their owners have all of their time to come.
+            has_all_leases = leases.renew_all(&mut destination).await?;
+            if differing.is_empty() && has_all_leases {
                 break;
             }
-            // Some versions of etcd say that they have sent everything before they have.
-            end = source.revision(&keys).await?;
-            follower.run_again(end, &told).await?;
-            differing = differences(&mut source, &mut destination, &keys, end).await?;
         }
         telling.end();
         if !differing.is_empty() {
@@ -341,6 +350,11 @@ impl Copy {
                 names.join(", ")
             );
             return Err(Exit::with(Code::Failed, what));
+        }
+        if !has_all_leases {
+            bail!(
+                "leases end at the destination before they are renewed: is it out of reach now and then? Begin again with --resume"
+            );
         }
         let (there, changes, leases) = (destination.revision(&keys).await?, follower.changes, leases.len());
         if raised > 0 && there <= end {

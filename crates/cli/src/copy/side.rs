@@ -9,7 +9,8 @@ use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
 use hustings_api::mvccpb::KeyValue;
 use hustings_api::{Client, EtcdError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Code, Request, Response, Status};
 
@@ -20,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The pause before the next member is asked.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Keys that are read at a time.
-pub(super) const PAGE: i64 = 500;
+const PAGE: i64 = 500;
 
 /// A cluster, and who asks it.
 #[derive(Clone)]
@@ -91,27 +92,26 @@ impl Side {
     /// # Errors
     /// A refusal that does not pass, as [`Refused`]; or nobody answered for two minutes.
     pub(super) async fn ask<T>(&mut self, call: impl AsyncFn(&Side) -> Result<Response<T>, Status>) -> Result<T> {
+        self.ask_within(TIMEOUT, call).await
+    }
+
+    /// The same with this time for each attempt.
+    pub(super) async fn ask_within<T>(
+        &mut self,
+        limit: Duration,
+        call: impl AsyncFn(&Side) -> Result<Response<T>, Status>,
+    ) -> Result<T> {
         let began = Instant::now();
         loop {
-            let why = match tokio::time::timeout(TIMEOUT, call(self)).await {
+            let why = match tokio::time::timeout(limit, call(self)).await {
                 Ok(Ok(answer)) => return Ok(answer.into_inner()),
-                Ok(Err(status)) => match (EtcdError::of(&status), status.code()) {
-                    (Some(EtcdError::InvalidAuthToken | EtcdError::AuthOldRevision), _) if self.user.is_some() => {
-                        self.authenticate().await?;
-                        status.message().to_owned()
-                    }
-                    // Neither passes by itself: a store that is full, a message that is too long.
-                    (Some(EtcdError::NoSpace), _) => return Err(self.refused(status)),
-                    (_, Code::ResourceExhausted) if status.message().contains("larger than max") => {
-                        return Err(self.refused(status));
-                    }
-                    (_, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted) => {
-                        status.message().to_owned()
-                    }
-                    _ if CutShort::told_by(&status).is_some() => status.message().to_owned(),
-                    _ => return Err(self.refused(status)),
-                },
-                Err(_) => format!("no answer within {TIMEOUT:?}"),
+                Ok(Err(status)) if self.user.is_some() && lacks_proof(&status) => {
+                    self.authenticate().await?;
+                    status.message().to_owned()
+                }
+                Ok(Err(status)) if passes(&status) => status.message().to_owned(),
+                Ok(Err(status)) => return Err(self.refused(status)),
+                Err(_) => format!("no answer within {limit:?}"),
             };
             if began.elapsed() > PATIENCE {
                 let called = self.called;
@@ -183,6 +183,23 @@ impl Side {
         let request = pb::TxnRequest { success: operations, ..Default::default() };
         let answer = self.ask(async |side| side.client.kv().txn(side.asked(request.clone())).await).await?;
         Ok(answer.header.unwrap_or_default().revision)
+    }
+}
+
+/// Whether a refusal means that the token has run out.
+fn lacks_proof(status: &Status) -> bool {
+    let lacking = [EtcdError::InvalidAuthToken, EtcdError::AuthOldRevision];
+    EtcdError::of(status).is_some_and(|refusal| lacking.contains(&refusal))
+}
+
+/// Whether asking again may help.
+fn passes(status: &Status) -> bool {
+    match (EtcdError::of(status), status.code()) {
+        // Neither passes by itself: a store that is full, a message that is too long.
+        (Some(EtcdError::NoSpace), _) => false,
+        (_, Code::ResourceExhausted) if status.message().contains("larger than max") => false,
+        (_, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted) => true,
+        _ => CutShort::told_by(status).is_some(),
     }
 }
 
