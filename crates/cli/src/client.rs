@@ -14,11 +14,11 @@ use bytes::Bytes;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt;
-use hustings_api::Client;
 use hustings_api::client::ConnectError;
 use hustings_api::etcdserverpb::{
     self as pb, DeleteRangeRequest, PutRequest, RangeRequest, SnapshotRequest, WatchCreateRequest, WatchRequest,
 };
+use hustings_api::{Client, EtcdError};
 use hustings_console::files::target_of;
 use hustings_tls::ASKS_FOR_CERTIFICATE;
 use serde_json::{Value, json};
@@ -27,6 +27,7 @@ use std::future::Future;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tonic::metadata::MetadataValue;
 use tonic::{Response, Status};
 
 /// Most bytes that are read as a value: far beyond any `--max-request-bytes`.
@@ -343,24 +344,31 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
         };
         let request = WatchRequest { request_union: Some(pb::watch_request::RequestUnion::CreateRequest(create)) };
         // The sender stays: a stream whose asking side is closed ends.
-        let requests = futures::stream::once(async { request }).chain(futures::stream::pending());
-        let refusal = match client.watch().watch(asked(requests)).await {
+        let mut request = asked(futures::stream::once(async { request }).chain(futures::stream::pending()));
+        // A member that has lost its leader, and not its clients, ends the streams of those that insist on one; others just hear nothing.
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        let refusal = match client.watch().watch(request).await {
             Ok(answers) => {
-                refused = 0;
                 let mut answers = answers.into_inner();
-                while let Some(Ok(answer)) = answers.next().await {
-                    if answer.canceled {
-                        return Err(from_cancel(&answer.cancel_reason, answer.compact_revision));
-                    }
-                    if start_revision == 0 {
-                        start_revision = answer.header.as_ref().map_or(0, |header| header.revision + 1);
-                    }
-                    for event in &answer.events {
-                        show_event(event, format_of(matches));
-                        start_revision = event.kv.as_ref().map_or(start_revision, |kv| kv.mod_revision + 1);
+                loop {
+                    match answers.next().await {
+                        Some(Ok(answer)) if answer.canceled => {
+                            return Err(from_cancel(&answer.cancel_reason, answer.compact_revision));
+                        }
+                        Some(Ok(answer)) => {
+                            refused = 0;
+                            if start_revision == 0 {
+                                start_revision = answer.header.as_ref().map_or(0, |header| header.revision + 1);
+                            }
+                            for event in &answer.events {
+                                show_event(event, format_of(matches));
+                                start_revision = event.kv.as_ref().map_or(start_revision, |kv| kv.mod_revision + 1);
+                            }
+                        }
+                        Some(Err(status)) if EtcdError::of(&status) == Some(EtcdError::NoLeader) => break Some(status),
+                        _ => break None,
                     }
                 }
-                None
             }
             Err(status) if status.code() != tonic::Code::Unavailable => return Err(from_status(&status)),
             Err(status) => Some(status),

@@ -109,6 +109,15 @@ async fn fill(client: &Client) {
     }
 }
 
+/// As [`copy`], and what it says to people is seen as well.
+fn copy_aloud(verb: &str, urls: (&str, &str), endpoints: &str, more: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "exec \"$0\" \"$@\" 2>&1", HUSTINGS, verb, urls.0, urls.1, "--endpoints", endpoints])
+        .args(more);
+    command
+}
+
 fn copy(verb: &str, urls: (&str, &str), endpoints: &str, more: &[&str]) -> Command {
     let mut command = Command::new(HUSTINGS);
     command.args([verb, urls.0, urls.1, "--endpoints", endpoints]).args(more);
@@ -365,4 +374,23 @@ async fn a_lease_that_ended_here_alone_comes_back_with_its_keys_and_its_turn() {
     assert_eq!(contents(&destination).await.1, ["lock/9", "lock/6e51"].map(|key| key.as_bytes().to_vec()));
     import.signal(Signal::TERM);
     assert_eq!(import.end(), Some(0), "{:?}", import.seen);
+}
+
+/// Goal: whoever told the copy to end is not kept waiting by a source that cannot say how far it is. Method: a source of which a minority
+/// is left, which is all that the copy was told of; the first word asks it, and the second one ends the copy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_word_ends_a_copy_whose_source_has_lost_its_quorum() {
+    let (theirs, ours) = tokio::join!(Cluster::start(program(), 3), Cluster::start(program(), 1));
+    let (mut theirs, ours) = (theirs.expect("three nodes start"), ours.expect("a node starts"));
+    put(&client_of(&theirs).await, "first", "x").await.expect("it is written");
+    let (url, endpoints) = (theirs.nodes[0].client.clone(), ours.endpoints().join(","));
+    let mut import = Running::start(&mut copy_aloud("import", ("--from-etcd", &url), &endpoints, &["--follow"]));
+    import.line_with("following");
+    theirs.kill(1);
+    theirs.kill(2);
+    import.signal(Signal::TERM);
+    import.line_with("cutting over");
+    import.signal(Signal::TERM);
+    import.line_with("told to end a second time");
+    assert_eq!(import.end(), Some(1), "{:?}", import.seen);
 }

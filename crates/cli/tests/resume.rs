@@ -2,11 +2,12 @@
 //! watches in ten streams on one of three real nodes, which is killed in the middle of the writes; every watch resumes on a
 //! survivor behind the last revision that it saw. The real history is read from a fresh watch at the end.
 
-use crate::support::program;
+use crate::support::{HUSTINGS, Running, program};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
 use hustings_api::etcdserverpb::{WatchCreateRequest, WatchRequest};
 use hustings_testbed::{Cluster, PATIENCE, put, wait_for};
+use std::process::Command;
 
 const STREAMS: usize = 10;
 const WATCHES_PER_STREAM: usize = 100;
@@ -109,4 +110,18 @@ async fn a_thousand_watches_resume_elsewhere_and_see_every_event_once() {
             assert_eq!(watch.seen, expected, "{}", watch.key);
         }
     }
+}
+
+/// Goal: nobody waits for events of a member that can hear of none. Method: the other two of three members are gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_says_that_its_member_has_no_leader() {
+    let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
+    put(&Client::connect(&[&cluster.nodes[0].client]).await.expect("it answers"), "key", "one").await.expect("written");
+    let mut watch = Command::new("sh");
+    watch.args(["-c", "exec \"$0\" \"$@\" 2>&1", HUSTINGS, "watch", "key", "--rev", "1", "--endpoints"]);
+    let mut watch = Running::start(watch.arg(&cluster.nodes[0].client));
+    watch.line_with("one");
+    cluster.kill(1);
+    cluster.kill(2);
+    watch.line_with("no leader");
 }

@@ -1,6 +1,6 @@
 //! A cluster of one member in this process, for tests of a copy: [`Fake`].
 //!
-//! It holds leases that end only when a test ends them.
+//! It holds leases that end only when a test ends them, and never tells a watch anything.
 
 use super::side::Side;
 use hustings_api::Client;
@@ -8,9 +8,10 @@ use hustings_api::client::Options;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::kv_server::{Kv, KvServer};
 use hustings_api::etcdserverpb::lease_server::{Lease, LeaseServer};
+use hustings_api::etcdserverpb::watch_server::{Watch, WatchServer};
 use hustings_api::inside::Inside;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -26,6 +27,9 @@ struct State {
     leases: Mutex<BTreeMap<i64, i64>>,
     /// Whether it lists no lease though there are some.
     lags: AtomicBool,
+    /// Watches that were asked for, and those of them that insist on a leader.
+    watches: AtomicU64,
+    insisting: AtomicU64,
 }
 
 impl Fake {
@@ -34,7 +38,8 @@ impl Fake {
         let (inside, mut listener) = Inside::new();
         let router = tonic::transport::Server::builder()
             .add_service(KvServer::new(self.clone()))
-            .add_service(LeaseServer::new(self.clone()));
+            .add_service(LeaseServer::new(self.clone()))
+            .add_service(WatchServer::new(self.clone()));
         let (sender, incoming) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Some(visitor) = listener.accept().await {
@@ -55,6 +60,11 @@ impl Fake {
     /// From now on it lists no lease, as a member that is far behind.
     pub(super) fn lag(&self) {
         self.0.lags.store(true, Ordering::SeqCst);
+    }
+
+    /// Number of watches that were asked for, and of those of them that insist on a leader.
+    pub(super) fn watches(&self) -> (u64, u64) {
+        (self.0.watches.load(Ordering::SeqCst), self.0.insisting.load(Ordering::SeqCst))
     }
 }
 
@@ -139,5 +149,27 @@ impl Lease for Fake {
             leases: if lags { Vec::new() } else { leases },
             ..Default::default()
         }))
+    }
+}
+
+#[tonic::async_trait]
+impl Watch for Fake {
+    type WatchStream = UnboundedReceiverStream<Result<pb::WatchResponse, Status>>;
+
+    async fn watch(
+        &self,
+        request: Request<Streaming<pb::WatchRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        self.0.watches.fetch_add(1, Ordering::SeqCst);
+        let insists = request.metadata().get("hasleader").is_some_and(|value| value == "true");
+        self.0.insisting.fetch_add(u64::from(insists), Ordering::SeqCst);
+        let (sender, answers) = mpsc::unbounded_channel();
+        let mut asked = request.into_inner();
+        tokio::spawn(async move {
+            // It lives as long as its client does, and says nothing.
+            while let Ok(Some(_)) = asked.message().await {}
+            drop(sender);
+        });
+        Ok(Response::new(UnboundedReceiverStream::new(answers)))
     }
 }

@@ -14,6 +14,7 @@ use hustings_api::mvccpb::{Event, KeyValue, event::EventType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
 /// Operations and bytes of one transaction: below what a server takes by default.
@@ -21,6 +22,9 @@ const OPERATIONS_MAX: usize = 100;
 const BYTES_MAX: usize = 1 << 20;
 /// The pause between two questions how far the source has come, once the end is known.
 const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// Once the end is known: the time after which a watch that comes no closer to it counts as lost.
+const STALLED_AFTER: Duration = Duration::from_secs(10);
 
 /// Watches that may be refused one after the other: the first one perhaps because a token has ended.
 const REFUSALS_MAX: u32 = 5;
@@ -277,10 +281,12 @@ impl Follower {
         let say = |union| pb::WatchRequest { request_union: Some(union) };
         // The channel has room: it is new.
         let _ = ask.send(say(RequestUnion::CreateRequest(create))).await;
-        let request = self.source.asked(ReceiverStream::new(questions));
+        let request = self.source.insisting(ReceiverStream::new(questions));
         let Ok(answers) = self.source.client.watch().watch(request).await else { return Ok(Followed::Lost) };
         let mut answers = answers.into_inner();
         let mut asking = tokio::time::interval(ASK_EVERY);
+        // Time since which the end is known and nothing more was done.
+        let mut waiting_since: Option<(i64, Instant)> = None;
         loop {
             tokio::select! {
                 answer = answers.next() => {
@@ -310,6 +316,13 @@ impl Follower {
                     }
                     let is_wanted = target.borrow().is_some();
                     if is_wanted {
+                        let now = Instant::now();
+                        let (done, since) = *waiting_since.get_or_insert((self.done, now));
+                        if done != self.done {
+                            waiting_since = Some((self.done, now));
+                        } else if now - since > STALLED_AFTER {
+                            return Ok(Followed::Lost);
+                        }
                         // A full channel has such a question in it already.
                         let _ = ask.try_send(say(RequestUnion::ProgressRequest(pb::WatchProgressRequest {})));
                     }
@@ -355,6 +368,7 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::fake::Fake;
 
     #[test]
     fn who_waits_for_a_lock_is_known_by_its_key() {
@@ -374,6 +388,23 @@ mod tests {
         let behind = from_the_first_lost_on(all, &BTreeSet::from([0x8, 0xb]));
         let keys: Vec<&[u8]> = behind.iter().map(|kv| &kv.key[..]).collect();
         assert_eq!(keys, [&b"locks/a/8"[..], b"locks/a/7", b"locks/b/b"], "whoever stood before stands there still");
+    }
+
+    /// Goal: a source that falls silent is told apart from one that has nothing to say, once the end is known. Method: a member that hears
+    /// its watches and says nothing; each is to insist on a leader, and none is waited for.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_comes_no_closer_to_the_end_is_lost() {
+        let fake = Fake::default();
+        let (source, destination) = (fake.side("source").await, fake.side("destination").await);
+        let keys = Keys { from: Bytes::from_static(b"0"), end: Bytes::from_static(b"\0") };
+        let mut follower = Follower::new((source, destination), Leases::default(), keys, 1);
+        let (aim, mut target) = watch::channel(None);
+        let patience = tokio::time::timeout(30 * STALLED_AFTER, follower.follow_once(&mut target, &|_, _| {})).await;
+        assert!(patience.is_err(), "nothing need come before the end is known");
+        aim.send_replace(Some(2));
+        let followed = tokio::time::timeout(2 * STALLED_AFTER, follower.follow_once(&mut target, &|_, _| {})).await;
+        assert!(matches!(followed, Ok(Ok(Followed::Lost))), "it is waited for");
+        assert_eq!(fake.watches(), (2, 2), "they insist on a leader");
     }
 
     #[test]

@@ -297,20 +297,46 @@ impl Copy {
         batch.write(&mut self.source, &mut self.destination, &self.leases).await
     }
 
-    /// Writes what changed since the copy, until told to cut over; then compares.
+    /// Writes what changed since the copy, until told to cut over; then compares. Told twice, it ends.
     async fn follow(self, matches: &ArgMatches, revision: i64, raised: i64, copied: u64) -> Result<()> {
+        if !matches.get_flag("follow") {
+            return self.catch_up(matches, revision, raised, copied, None).await;
+        }
+        let words = count_words()?;
+        let mut second = words.clone();
+        tokio::select! {
+            done = self.catch_up(matches, revision, raised, copied, Some(words)) => done,
+            // The sender lives as long as this process.
+            _ = second.wait_for(|words| *words > 1) => {
+                let what = "told to end a second time: not all that the source has is at the destination, or nobody has compared them; go on with --resume";
+                Err(Exit::with(Code::Failed, what))
+            }
+        }
+    }
+
+    async fn catch_up(
+        self,
+        matches: &ArgMatches,
+        revision: i64,
+        raised: i64,
+        copied: u64,
+        words: Option<watch::Receiver<u32>>,
+    ) -> Result<()> {
         let Copy { mut source, mut destination, keys, leases } = self;
         let (aim, mut target) = watch::channel(None);
-        let follows = matches.get_flag("follow");
-        let telling = ProgressLine::new(follows);
+        let telling = ProgressLine::new(words.is_some());
         let (mut asker, asked) = (source.clone(), keys.clone());
         let cutting = async {
-            if follows {
+            if let Some(mut words) = words {
                 let copied = HumanCount(copied);
                 eprintln!(
                     "hustings: {copied} keys are copied; following. Stop the clients of the source, then Ctrl-C or SIGTERM"
                 );
-                wait_for_a_word().await?;
+                // The sender lives as long as this process.
+                let _ = words.wait_for(|words| *words > 0).await;
+                eprintln!(
+                    "hustings: cutting over: what has changed until now is copied, then both are compared; told once more, this ends at once"
+                );
             }
             let end = asker.revision(&asked).await?;
             aim.send_replace(Some(end));
@@ -319,9 +345,7 @@ impl Copy {
         let (sides, leases_too, keys_too) = ((source.clone(), destination.clone()), leases.clone(), keys.clone());
         let mut follower = Follower::new(sides, leases_too, keys_too, revision);
         let told = |revision, changes| telling.tell(revision, changes);
-        let (followed, end) = tokio::join!(follower.run(&mut target, &told), cutting);
-        followed?;
-        let mut end = end?;
+        let ((), mut end) = tokio::try_join!(follower.run(&mut target, &told), cutting)?;
         let (mut differing, mut has_all_leases) = (Vec::new(), false);
         for comparison in 0..COMPARISONS_MAX {
             if comparison > 0 {
@@ -378,14 +402,20 @@ impl Copy {
     }
 }
 
-/// Waits for Ctrl-C or SIGTERM.
-async fn wait_for_a_word() -> Result<()> {
+/// Counts from now on how often Ctrl-C or SIGTERM has come.
+fn count_words() -> Result<watch::Receiver<u32>> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
+    let (words, counted) = watch::channel(0);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            words.send_modify(|words| *words += 1);
+        }
+    });
+    Ok(counted)
 }
 
 /// Raises the revision of this cluster; answers where it is now. A cluster that has just begun learns within seconds that all its members

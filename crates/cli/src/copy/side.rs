@@ -75,6 +75,13 @@ impl Side {
         request
     }
 
+    /// The same for a stream that is to end when its member has lost its leader: others hear nothing there, for as long as that lasts.
+    pub(super) fn insisting<T>(&self, message: T) -> Request<T> {
+        let mut request = self.asked(message);
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        request
+    }
+
     fn refused(&self, status: Status) -> anyhow::Error {
         let user = self.user.as_ref().map(|(name, _)| name.clone());
         Refused { called: self.called, user_flag: self.user_flag, user, status }.into()
