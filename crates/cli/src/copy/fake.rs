@@ -1,6 +1,6 @@
 //! A cluster of one member in this process, for tests of a copy: [`Fake`].
 //!
-//! It holds leases that end only when a test ends them, and never tells a watch anything.
+//! It holds leases that end only when a test ends them, answers a page as slowly as it is told, and never tells a watch anything.
 
 use super::side::Side;
 use hustings_api::Client;
@@ -10,9 +10,11 @@ use hustings_api::etcdserverpb::kv_server::{Kv, KvServer};
 use hustings_api::etcdserverpb::lease_server::{Lease, LeaseServer};
 use hustings_api::etcdserverpb::watch_server::{Watch, WatchServer};
 use hustings_api::inside::Inside;
+use hustings_api::mvccpb::KeyValue;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -25,6 +27,8 @@ pub(super) struct Fake(Arc<State>);
 struct State {
     /// Granted seconds of each lease.
     leases: Mutex<BTreeMap<i64, i64>>,
+    /// Keys that a range has, all of them one after the other, and the time that each of them takes on its way.
+    keys: Mutex<(i64, Duration)>,
     /// Whether it lists no lease though there are some.
     lags: AtomicBool,
     /// Watches that were asked for, and those of them that insist on a leader.
@@ -62,6 +66,11 @@ impl Fake {
         self.0.lags.store(true, Ordering::SeqCst);
     }
 
+    /// From now on a range has so many keys, each of which takes so long on its way.
+    pub(super) fn hold(&self, keys: i64, each: Duration) {
+        *self.0.keys.lock().expect("nobody panics while holding it") = (keys, each);
+    }
+
     /// Number of watches that were asked for, and of those of them that insist on a leader.
     pub(super) fn watches(&self) -> (u64, u64) {
         (self.0.watches.load(Ordering::SeqCst), self.0.insisting.load(Ordering::SeqCst))
@@ -70,8 +79,16 @@ impl Fake {
 
 #[tonic::async_trait]
 impl Kv for Fake {
-    async fn range(&self, _: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
-        Err(Status::unimplemented("no test asks for it"))
+    async fn range(&self, request: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
+        let asked = request.into_inner();
+        let (keys, each) = *self.0.keys.lock().expect("nobody panics while holding it");
+        let name = |number: i64| format!("{number:08}").into_bytes();
+        let from = (0..keys).find(|number| name(*number) >= asked.key.to_vec()).unwrap_or(keys);
+        let count = if asked.range_end.is_empty() { 0 } else { (keys - from).min(asked.limit) };
+        tokio::time::sleep(each * u32::try_from(count).unwrap_or(0)).await;
+        let kvs = (from..from + count).map(|number| KeyValue { key: name(number).into(), ..KeyValue::default() });
+        let more = from + count < keys;
+        Ok(Response::new(pb::RangeResponse { kvs: kvs.collect(), more, count, ..Default::default() }))
     }
 
     async fn put(&self, _: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {

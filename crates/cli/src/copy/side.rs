@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The pause before the next member is asked.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Keys that are read at a time.
+/// Keys that are read at a time, at most.
 const PAGE: i64 = 500;
 
 /// A cluster, and who asks it.
@@ -33,6 +33,8 @@ pub(super) struct Side {
     pub(super) client: Client,
     user: Option<(String, String)>,
     token: Option<MetadataValue<Ascii>>,
+    /// Keys of a page: as many as come in time.
+    page_keys: i64,
 }
 
 /// A range of keys: from the first, to the end, exclusive; a zero byte as the end means "to the last key".
@@ -50,7 +52,7 @@ impl Side {
         user_flag: &'static str,
         user: Option<(String, String)>,
     ) -> Result<Side> {
-        let mut side = Side { called, user_flag, client, user, token: None };
+        let mut side = Side { called, user_flag, client, user, token: None, page_keys: PAGE };
         side.authenticate().await?;
         Ok(side)
     }
@@ -118,7 +120,11 @@ impl Side {
                 }
                 Ok(Err(status)) if passes(&status) => status.message().to_owned(),
                 Ok(Err(status)) => return Err(self.refused(status)),
-                Err(_) => format!("no answer within {limit:?}"),
+                Err(_) => {
+                    // What does not come in time comes in smaller pieces.
+                    self.page_keys = (self.page_keys / 2).max(1);
+                    format!("no answer within {limit:?}")
+                }
             };
             if began.elapsed() > PATIENCE {
                 let called = self.called;
@@ -151,16 +157,19 @@ impl Side {
         }
     }
 
-    /// Up to [`PAGE`] keys of a range, as of a revision (0: now), and the beginning of the next page, if there is one.
+    /// The first keys of a range, as of a revision (0: now), and the beginning of the next page, if there is one.
     pub(super) async fn page(&mut self, keys: &Keys, revision: i64) -> Result<(Vec<KeyValue>, Option<Bytes>)> {
-        let request = pb::RangeRequest {
-            key: keys.from.clone(),
-            range_end: keys.end.clone(),
-            limit: PAGE,
-            revision,
-            ..Default::default()
-        };
-        let answer = self.ask(async |side| side.client.kv().range(side.asked(request.clone())).await).await?;
+        let request =
+            pb::RangeRequest { key: keys.from.clone(), range_end: keys.end.clone(), revision, ..Default::default() };
+        let began = Instant::now();
+        let asking = self.ask(async |side| {
+            let page = pb::RangeRequest { limit: side.page_keys, ..request.clone() };
+            side.client.kv().range(side.asked(page)).await
+        });
+        let answer = asking.await?;
+        if began.elapsed() < TIMEOUT / 4 {
+            self.page_keys = (self.page_keys * 2).min(PAGE);
+        }
         let is_within = |key: &Bytes| *key >= keys.from && (keys.end[..] == *b"\0" || *key < keys.end);
         // A server that answers otherwise would be asked for ever.
         if !answer.kvs.is_sorted_by(|one, other| one.key < other.key) || !answer.kvs.iter().all(|kv| is_within(&kv.key))
@@ -253,3 +262,30 @@ impl std::fmt::Display for Refused {
 }
 
 impl std::error::Error for Refused {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::copy::fake::Fake;
+
+    /// Goal: a slow way is no end of a copy. Method: keys of which forty come in the time that a page has, then all of them at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_page_that_does_not_come_in_time_is_asked_for_in_smaller_pieces() {
+        let fake = Fake::default();
+        let mut side = fake.side("source").await;
+        fake.hold(1_000, TIMEOUT / 40);
+        let keys = Keys { from: Bytes::from_static(b"0"), end: Bytes::from_static(b"\0") };
+        let (first, next) = side.page(&keys, 0).await.expect("it comes");
+        assert_eq!((first.len(), side.page_keys), (31, 31), "500, 250, 125, 62, 31");
+        // Once the way is fast again, the pieces grow.
+        fake.hold(1_000, Duration::ZERO);
+        let (mut come, mut next) = (first, next);
+        while let Some(from) = next {
+            let (page, after) = side.page(&Keys { from, ..keys.clone() }, 0).await.expect("it comes");
+            come.extend(page);
+            next = after;
+        }
+        assert_eq!((come.len(), side.page_keys), (1_000, PAGE));
+        assert!(come.is_sorted_by(|one, other| one.key < other.key), "none twice");
+    }
+}
