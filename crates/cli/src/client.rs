@@ -14,7 +14,7 @@ use bytes::Bytes;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt;
-use hustings_api::client::ConnectError;
+use hustings_api::client::{ConnectError, CutShort};
 use hustings_api::etcdserverpb::{
     self as pb, DeleteRangeRequest, PutRequest, RangeRequest, SnapshotRequest, WatchCreateRequest, WatchRequest,
 };
@@ -334,6 +334,9 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
     let mut client = connect(matches).await?;
     // Refusals in a row, each of which a longer pause follows: a witness, a learner, one that stops.
     let mut refused = 0;
+    // Whether the caller has a new token since the last answer: a refusal that it does not change is final.
+    let mut has_new_token = false;
+    let mut has_heard = false;
     loop {
         let create = WatchCreateRequest {
             key: key.clone(),
@@ -347,16 +350,16 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
         let mut request = asked(futures::stream::once(async { request }).chain(futures::stream::pending()));
         // A member that has lost its leader, and not its clients, ends the streams of those that insist on one; others just hear nothing.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
-        let refusal = match client.watch().watch(request).await {
+        let end = match client.watch().watch(request).await {
             Ok(answers) => {
                 let mut answers = answers.into_inner();
                 loop {
                     match answers.next().await {
                         Some(Ok(answer)) if answer.canceled => {
-                            return Err(from_cancel(&answer.cancel_reason, answer.compact_revision));
+                            break Err(from_cancel(&answer.cancel_reason, answer.compact_revision));
                         }
                         Some(Ok(answer)) => {
-                            refused = 0;
+                            (refused, has_new_token, has_heard) = (0, false, true);
                             if start_revision == 0 {
                                 start_revision = answer.header.as_ref().map_or(0, |header| header.revision + 1);
                             }
@@ -365,13 +368,36 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
                                 start_revision = event.kv.as_ref().map_or(start_revision, |kv| kv.mod_revision + 1);
                             }
                         }
-                        Some(Err(status)) if EtcdError::of(&status) == Some(EtcdError::NoLeader) => break Some(status),
-                        _ => break None,
+                        Some(Err(status)) if EtcdError::of(&status) == Some(EtcdError::NoLeader) => {
+                            break Ok(Some(status));
+                        }
+                        _ => break Ok(None),
                     }
                 }
             }
-            Err(status) if status.code() != tonic::Code::Unavailable => return Err(from_status(&status)),
-            Err(status) => Some(status),
+            Err(status) if status.code() == tonic::Code::Unavailable => Ok(Some(status)),
+            // A member that has just begun, or is about to end: what it speaks is known by now.
+            Err(status) if has_heard && CutShort::told_by(&status).is_some() => Ok(Some(status)),
+            Err(status) => Err(from_status(&status)),
+        };
+        let is_refused =
+            |error: &anyhow::Error| error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed);
+        let refusal = match end {
+            Ok(refusal) => refusal,
+            // A token runs out while a watch goes on, and is missed where it goes on elsewhere; some etcds say "permission denied".
+            Err(error) if is_refused(&error) && !has_new_token && credentials::named(matches).is_some() => {
+                let asking = credentials::renew_token(matches, &client);
+                match tokio::time::timeout(timeout_of(matches), asking).await {
+                    Ok(Ok(())) => {
+                        has_new_token = true;
+                        continue;
+                    }
+                    Ok(Err(error)) if is_refused(&error) => return Err(error),
+                    // This member has not heard it: the next one may.
+                    _ => None,
+                }
+            }
+            Err(error) => return Err(error),
         };
         match refusal {
             None => eprintln!("hustings: the connection to {} was lost; going on elsewhere", client.endpoint()),

@@ -1,7 +1,7 @@
 //! A client's credentials (`--user`, `--password`), and the verbs about users: `auth`, `user`, `role`.
 //!
-//! A command authenticates once, when it connects, and says the token with each request from then on. Where users do not
-//! count it goes on without one, as etcdctl does.
+//! A command authenticates once, when it connects, and says the token with each request from then on; one that runs for longer than a token
+//! counts authenticates again. Where users do not count it goes on without one, as etcdctl does.
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::sync::{OnceLock, PoisonError, RwLock};
@@ -14,6 +14,7 @@ use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
 use hustings_api::{Client, EtcdError, authpb};
 use serde_json::json;
+use tokio::sync::Notify;
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
@@ -25,6 +26,9 @@ use crate::output::{Format, common, format_of, from_status, shown};
 
 /// Token of each request of this process.
 static TOKEN: RwLock<Option<MetadataValue<Ascii>>> = RwLock::new(None);
+
+/// A request was refused because of it.
+static REFUSED: Notify = Notify::const_new();
 
 /// The password that was typed: nobody is asked twice.
 static TYPED: OnceLock<String> = OnceLock::new();
@@ -122,6 +126,23 @@ pub(crate) async fn authenticate(matches: &ArgMatches, client: &Client) -> Resul
     if token().is_some() {
         return Ok(());
     }
+    renew_token(matches, client).await
+}
+
+/// Waits until a request was refused because its token has run out.
+pub(crate) async fn token_refused() {
+    REFUSED.notified().await;
+}
+
+/// Looks at a refusal: one of the token wakes whoever waits for that.
+pub(crate) fn note_refusal(status: &tonic::Status) {
+    if EtcdError::of(status) == Some(EtcdError::InvalidAuthToken) {
+        REFUSED.notify_one();
+    }
+}
+
+/// Proves once more who the caller is: until there is a new token, requests have the old one.
+pub(crate) async fn renew_token(matches: &ArgMatches, client: &Client) -> Result<()> {
     let Some((name, password)) = given(matches)? else { return Ok(()) };
     let asking = AuthClient::new(client.channel()).authenticate(pb::AuthenticateRequest { name, password }).await;
     match asking {
@@ -130,7 +151,10 @@ pub(crate) async fn authenticate(matches: &ArgMatches, client: &Client) -> Resul
             *TOKEN.write().unwrap_or_else(PoisonError::into_inner) = Some(token);
             Ok(())
         }
-        Err(status) if EtcdError::of(&status) == Some(EtcdError::AuthNotEnabled) => Ok(()),
+        Err(status) if EtcdError::of(&status) == Some(EtcdError::AuthNotEnabled) => {
+            forget_token();
+            Ok(())
+        }
         Err(status) => Err(from_status(&status)),
     }
 }

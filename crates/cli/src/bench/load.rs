@@ -3,6 +3,7 @@
 use super::asker::Asker;
 use super::recorder::{Failure, Pace, Recorder, Timing, Window};
 use super::settings::Settings;
+use crate::credentials;
 use anyhow::Result;
 use hustings_console::usage::Usage;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -288,6 +289,7 @@ async fn one_client(client: usize, mut asker: Asker, run: Arc<Run>, tickets: Arc
                 if failure.is_silence() {
                     run.unanswered.fetch_add(1, Ordering::Relaxed);
                 }
+                credentials::note_refusal(&failure.status);
                 run.record(client, |recorder| recorder.failed(timing, failure));
                 if tickets.pace == Pace::Closed {
                     tokio::time::sleep(PAUSE).await;

@@ -19,12 +19,14 @@ mod surroundings;
 mod watch;
 
 use crate::client::connect;
-use crate::credentials::asked;
+use crate::credentials::{self, asked};
+use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of, from_status, options_of, unavailable};
 use anyhow::Result;
 use asker::{Asker, Store};
 use choice::{Values, dice};
 use clap::ArgMatches;
+use hustings_api::Client;
 use hustings_api::client::{Options, transport};
 use hustings_api::etcdserverpb::PutRequest;
 use hustings_api::etcdserverpb::kv_client::KvClient;
@@ -41,6 +43,9 @@ use std::time::Duration;
 use surroundings::Surroundings;
 use tonic::transport::Channel;
 use watch::Audience;
+
+/// Time after which the driver proves anew who asks: a token counts for 300 s, unless members were told otherwise.
+const TOKEN_EVERY: Duration = Duration::from_secs(100);
 
 /// Puts in flight while keys are put that later requests need.
 const FILLERS: usize = 64;
@@ -69,7 +74,10 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
         println!("{}", report::setting_in_words(&settings, &around));
     }
     let told = Reporting { servers: &around.local, is_quiet };
-    let (recorder, usage) = measure(&settings, &channels, told).await?;
+    let (recorder, usage) = tokio::select! {
+        measured = measure(&settings, &channels, told) => measured?,
+        refused = keep_token(matches, client, settings.timeout) => return Err(refused.context("the run was ended")),
+    };
     if recorder.answered == 0 && recorder.operations.is_empty() {
         return Err(match recorder.first_error {
             Some(status) => from_status(&status).context("nothing was answered"),
@@ -86,6 +94,28 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     match recorder.is_unanswered {
         true => Err(unavailable("nobody answered any more at the end: the figures are of what was answered before")),
         false => Ok(()),
+    }
+}
+
+/// Proves again and again who asks, before a token has run out, or as soon as a request was refused for its token. Ends where the user is
+/// refused.
+async fn keep_token(matches: &ArgMatches, mut client: Client, timeout: Duration) -> anyhow::Error {
+    if credentials::named(matches).is_none() {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(TOKEN_EVERY) => {}
+            () = credentials::token_refused() => {}
+        }
+        match tokio::time::timeout(timeout, credentials::renew_token(matches, &client)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) if error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed) => {
+                return error;
+            }
+            // The old connection stays where none answers; a request that is refused wakes this again.
+            _ => drop(client.move_on().await),
+        }
     }
 }
 
