@@ -4,12 +4,12 @@
 
 mod support;
 
-use hustings_testbed::{Cluster, get, wait_for};
+use hustings_testbed::{Cable, Cluster, get, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Etcdctl, HUSTINGS, Running, http, hustings, program};
+use support::{Etcdctl, HUSTINGS, Running, address, http, hustings, program};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -108,6 +108,21 @@ async fn nobody_waits_for_leases_that_an_interrupted_run_granted() {
     driver.signal(Signal::INT);
     // Nothing was answered yet: the code says so, where a signal would give none.
     assert_eq!(driver.end(), Some(4), "{:?}", driver.seen);
+}
+
+/// Goal: the lateness of a lease is the server's, and not that of a driver that is still granting others. Method: one client behind a slow
+/// cable, whose last lease is granted seconds after the first one has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_ends_while_others_are_granted_is_not_called_late() {
+    let cluster = Cluster::start(program(), 1).await.expect("a node starts");
+    let cable = Cable::to(address(&cluster.nodes[0].client)).expect("a port is free");
+    cable.slow(Duration::from_millis(50));
+    let begun = Instant::now();
+    let report = said("bench lease expiry --leases 30 --ttl 1 --clients 1", &cable.host());
+    // A grant and a put each, both there and back.
+    assert!(begun.elapsed() > 6 * SECOND, "it took {:?}", begun.elapsed());
+    assert_eq!((&report["errors"], &report["answered"]), (&0.into(), &30.into()), "{report}");
+    assert!(number(&report, "max_ms") < 2_500.0, "{report}");
 }
 
 /// Goal: a run with a user may be longer than its token counts. Method: a run of six seconds with tokens of two, none of which is renewed

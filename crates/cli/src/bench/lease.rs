@@ -67,6 +67,18 @@ pub(super) async fn expiry(
     if !created.is_some_and(|answer| answer.created && !answer.canceled) {
         bail!("the watch of the leases' keys is refused");
     }
+    // Read and stamped as they come, also while others are granted: a key that goes then is not late because nobody looked.
+    let (seen, mut arriving) = mpsc::unbounded_channel();
+    let clock = run.clone();
+    tokio::spawn(async move {
+        loop {
+            let answer = events.message().await;
+            let is_last = !matches!(answer, Ok(Some(_)));
+            if seen.send((clock.now(), answer)).is_err() || is_last {
+                break;
+            }
+        }
+    });
     let before = Usage::now(told.servers);
     let mut interrupted = std::pin::pin!(run.heed_interrupts());
     let next = Arc::new(AtomicU64::new(0));
@@ -101,7 +113,7 @@ pub(super) async fn expiry(
     let mut gone = 0;
     let mut is_interrupted = false;
     while gone < leases {
-        let message = tokio::time::timeout_at(run.instant(last_due + settings.timeout), events.message());
+        let message = tokio::time::timeout_at(run.instant(last_due + settings.timeout), arriving.recv());
         let message = tokio::select! {
             message = message => message,
             () = &mut interrupted => {
@@ -109,13 +121,12 @@ pub(super) async fn expiry(
                 break;
             }
         };
-        let answer = match message {
-            Ok(Ok(Some(answer))) => answer,
-            Ok(Ok(None)) => bail!("the watch stream ended while leases expired"),
-            Ok(Err(status)) => return Err(from_broken(&status)),
+        let (done, answer) = match message {
+            Ok(Some((done, Ok(Some(answer))))) => (done, answer),
+            Ok(Some((_, Ok(None))) | None) => bail!("the watch stream ended while leases expired"),
+            Ok(Some((_, Err(status)))) => return Err(from_broken(&status)),
             Err(_) => break,
         };
-        let done = run.now();
         for event in answer.events.iter().filter(|event| event.r#type() == EventType::Delete) {
             let key = event.kv.as_ref().map_or(&b""[..], |kv| &kv.key);
             let number = std::str::from_utf8(key).ok().and_then(|key| key.strip_prefix(&prefix)?.parse::<usize>().ok());
