@@ -89,7 +89,33 @@ impl KeepAlive {
     }
 }
 
+/// Says by its number which operation a request asks for, before there is an answer.
+#[derive(Clone)]
+pub(super) enum Naming {
+    /// By the dice of each request.
+    Mixed(Arc<Store>),
+    Always(&'static str),
+}
+
+impl Naming {
+    pub(super) fn of(&self, number: u64) -> &'static str {
+        match self {
+            Naming::Mixed(store) => store.work.mix.pick(&mut dice(store.seed, number)).name(),
+            Naming::Always(name) => name,
+        }
+    }
+}
+
 impl Asker {
+    pub(super) fn naming(&self) -> Naming {
+        match self {
+            Asker::Store { store, .. } => Naming::Mixed(store.clone()),
+            Asker::Teller { .. } => Naming::Always("put"),
+            Asker::Grant { .. } => Naming::Always("grant"),
+            Asker::KeepAlive(_) => Naming::Always("keep-alive"),
+        }
+    }
+
     /// Whether its answers are the result.
     pub(super) fn standing(&self) -> Standing {
         if matches!(self, Asker::Teller { .. }) { Standing::Beside } else { Standing::Measured }

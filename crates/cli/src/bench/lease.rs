@@ -138,7 +138,7 @@ pub(super) async fn expiry(
                 if done < due {
                     let early =
                         Status::failed_precondition(format!("a lease expired {:?} before its time", due - done));
-                    recorder.failed(timing, Failure { kind: "early", status: early });
+                    recorder.failed("expiry", timing, Failure { kind: "early", status: early });
                 } else {
                     recorder.answered("expiry", timing, Standing::Measured);
                 }

@@ -1,6 +1,6 @@
 //! The load: clients that take their turns from [`Tickets`], in a closed loop or when requests are due.
 
-use super::asker::Asker;
+use super::asker::{Asker, Naming};
 use super::recorder::{Failure, Pace, Recorder, Timing, Window};
 use super::settings::Settings;
 use crate::credentials;
@@ -223,6 +223,7 @@ pub(super) async fn drive(
         std::thread::Builder::new().name("bench-pacer".into()).spawn(move || tickets.pace(&run, total))?
     };
     let telling = tokio::spawn(tell(run.clone(), told.is_quiet));
+    let naming = askers.first().map_or(Naming::Always("put"), Asker::naming);
     let mut clients = tokio::task::JoinSet::new();
     for (client, asker) in askers.into_iter().enumerate() {
         clients.spawn(one_client(client, asker, run.clone(), tickets.clone(), timeout));
@@ -260,14 +261,14 @@ pub(super) async fn drive(
     run.record(0, |recorder| {
         recorder.is_unanswered = is_unanswered;
         for number in taken..issued {
-            recorder.unsent(settings.pace.due(number).unwrap_or_default());
+            recorder.unsent(naming.of(number), settings.pace.due(number).unwrap_or_default());
         }
     });
     Ok(usage)
 }
 
 async fn one_client(client: usize, mut asker: Asker, run: Arc<Run>, tickets: Arc<Tickets>, timeout: Duration) {
-    let standing = asker.standing();
+    let (standing, naming) = (asker.standing(), asker.naming());
     while let Some((number, due)) = tickets.next(&run).await {
         let sent = if tickets.pace == Pace::Closed { due } else { run.now() };
         let answer = match tokio::time::timeout(timeout, asker.ask(number, due, sent)).await {
@@ -290,7 +291,7 @@ async fn one_client(client: usize, mut asker: Asker, run: Arc<Run>, tickets: Arc
                     run.unanswered.fetch_add(1, Ordering::Relaxed);
                 }
                 credentials::note_refusal(&failure.status);
-                run.record(client, |recorder| recorder.failed(timing, failure));
+                run.record(client, |recorder| recorder.failed(naming.of(number), timing, failure));
                 if tickets.pace == Pace::Closed {
                     tokio::time::sleep(PAUSE).await;
                 }

@@ -78,7 +78,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
         measured = measure(&settings, &channels, told) => measured?,
         refused = keep_token(matches, client, settings.timeout) => return Err(refused.context("the run was ended")),
     };
-    if recorder.answered == 0 && recorder.operations.is_empty() {
+    if !recorder.has_answers {
         return Err(match recorder.first_error {
             Some(status) => from_status(&status).context("nothing was answered"),
             None if recorder.is_interrupted => unavailable("interrupted before anything was answered"),

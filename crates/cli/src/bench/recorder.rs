@@ -101,6 +101,8 @@ pub(super) struct Recorder {
     pub(super) operations: BTreeMap<&'static str, Operation>,
     /// Due and answered within the window.
     pub(super) answered: u64,
+    /// Whether anything that was due within the window was answered, however late.
+    pub(super) has_answers: bool,
     /// Due within the window, and not sent when it ended.
     pub(super) unsent: u64,
     pub(super) errors: BTreeMap<&'static str, u64>,
@@ -135,6 +137,7 @@ impl Recorder {
             service: histogram(),
             operations: BTreeMap::new(),
             answered: 0,
+            has_answers: false,
             unsent: 0,
             errors: BTreeMap::new(),
             first_error: None,
@@ -167,7 +170,8 @@ impl Recorder {
         }
         let delay = micros(done.saturating_sub(due));
         let is_in_time = done <= self.window.end;
-        let figures = self.operations.entry(operation).or_insert_with(Operation::new);
+        self.has_answers = true;
+        let figures = self.figures_of(operation);
         figures.delays.saturating_record(delay);
         figures.answered += u64::from(is_in_time);
         if standing == Standing::Beside {
@@ -181,13 +185,20 @@ impl Recorder {
         }
     }
 
-    /// A request was refused, or nobody answered in time: the latter counts in the percentiles with the time that it had waited.
-    pub(super) fn failed(&mut self, timing: Timing, failure: Failure) {
+    fn figures_of(&mut self, operation: &'static str) -> &mut Operation {
+        self.operations.entry(operation).or_insert_with(Operation::new)
+    }
+
+    /// A request was refused, or nobody answered in time: the latter counts in the percentiles, and in those of its operation, with the
+    /// time that it had waited.
+    pub(super) fn failed(&mut self, operation: &'static str, timing: Timing, failure: Failure) {
         if !self.counts(timing.due) {
             return;
         }
         if failure.kind == "timeout" {
-            self.delays.saturating_record(micros(timing.done.saturating_sub(timing.due)));
+            let delay = micros(timing.done.saturating_sub(timing.due));
+            self.figures_of(operation).delays.saturating_record(delay);
+            self.delays.saturating_record(delay);
             self.service.saturating_record(micros(timing.done.saturating_sub(timing.sent)));
         }
         *self.errors.entry(failure.kind).or_default() += 1;
@@ -195,10 +206,12 @@ impl Recorder {
     }
 
     /// A request was due and was still waiting for its turn when the run ended: it counts with the time that it had waited.
-    pub(super) fn unsent(&mut self, due: Duration) {
+    pub(super) fn unsent(&mut self, operation: &'static str, due: Duration) {
         if self.counts(due) {
             self.unsent += 1;
-            self.delays.saturating_record(micros(self.window.end.saturating_sub(due)));
+            let delay = micros(self.window.end.saturating_sub(due));
+            self.figures_of(operation).delays.saturating_record(delay);
+            self.delays.saturating_record(delay);
         }
     }
 
@@ -219,6 +232,7 @@ impl Recorder {
         self.is_interrupted |= other.is_interrupted;
         self.is_unanswered |= other.is_unanswered;
         self.answered += other.answered;
+        self.has_answers |= other.has_answers;
         self.unsent += other.unsent;
         self.first_error = self.first_error.take().or(other.first_error);
         self.last = self.last.max(other.last);
@@ -262,7 +276,7 @@ mod tests {
             number += 1;
         }
         for number in number..pace.owed(window.end) {
-            recorder.unsent(pace.due(number).expect("an open loop"));
+            recorder.unsent("get", pace.due(number).expect("an open loop"));
         }
         recorder
     }
@@ -298,6 +312,7 @@ mod tests {
         let slow = run(Pace::Open { per_second: 1_000.0 }, 16, |sent| sent + 32 * MILLISECOND);
         assert!((2_450..=2_550).contains(&slow.unsent), "{}", slow.unsent);
         assert_eq!(slow.delays.len(), 5_000, "every request that was due is in the percentiles");
+        assert_eq!(slow.operations["get"].delays.len(), 5_000, "and in those of its operation");
         let median = slow.delays.value_at_quantile(0.5);
         assert!(median > 1_000_000, "half of them waited for more than a second: {median}");
     }
@@ -312,7 +327,7 @@ mod tests {
         // The pacer sees it a little later.
         let pace = Pace::Open { per_second: 10.0 };
         for number in 0..pace.owed(3 * SECOND + 200 * MILLISECOND) {
-            recorder.unsent(pace.due(number).expect("an open loop"));
+            recorder.unsent("get", pace.due(number).expect("an open loop"));
         }
         let mut all = Recorder::new(window);
         all.add(recorder);
@@ -358,10 +373,20 @@ mod tests {
         assert_eq!((recorder.answered, recorder.delays.len()), (10, 10));
         let timing = |kind: &'static str| Failure { kind, status: tonic::Status::unavailable(kind) };
         let late = Timing { due: SECOND, sent: SECOND, done: 6 * SECOND };
-        recorder.failed(late, timing("timeout"));
-        recorder.failed(late, timing("unavailable"));
+        recorder.failed("put", late, timing("timeout"));
+        recorder.failed("put", late, timing("unavailable"));
         assert_eq!((recorder.error_count(), recorder.delays.len()), (2, 11), "a refusal has no delay");
         assert_eq!(recorder.first_error.map(|status| status.message().to_owned()).as_deref(), Some("timeout"));
         assert!(recorder.delays.max() >= 4_990_000, "what nobody answered took at least that long");
+        let put = &recorder.operations["put"];
+        assert_eq!(
+            (put.answered, put.delays.len(), put.delays.max()),
+            (10, 11, recorder.delays.max()),
+            "in its operation, too"
+        );
+        // Where there are no answers there are figures of those who waited.
+        let mut silent = Recorder::new(Window { start: SECOND, end: 2 * SECOND });
+        silent.failed("put", late, timing("timeout"));
+        assert!(!silent.has_answers && silent.operations["put"].delays.len() == 1);
     }
 }

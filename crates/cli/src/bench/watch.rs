@@ -166,7 +166,7 @@ async fn listen(position: usize, mut watches: Watches, audience: Arc<Audience>, 
     let now = run.now();
     let Failure { kind, status } = failure(ended);
     run.record(position, |recorder| {
-        recorder.failed(Timing { due: now, sent: now, done: now }, Failure { kind, status })
+        recorder.failed("event", Timing { due: now, sent: now, done: now }, Failure { kind, status })
     });
 }
 
