@@ -70,7 +70,7 @@ pub(super) fn setting_in_words(settings: &Settings, around: &Surroundings) -> St
         }
         Work::Watch { watchers, keys: watched, sizes } => {
             format!(
-                "puts, and their events at {watchers} watchers; {}; values of {sizes} bytes, 16 at least",
+                "puts, and their events at {watchers} watchers; {}; values of {sizes} bytes, 32 at least",
                 keys(watched)
             )
         }
