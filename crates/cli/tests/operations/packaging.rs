@@ -66,6 +66,9 @@ fn systemd_finds_nothing_wrong_with_the_unit_and_little_exposed() {
     for line in ["Type=notify", "Restart=on-failure", "User=hustings", "ProtectSystem=strict"] {
         assert!(text.lines().any(|found| found == line), "the unit lacks {line}");
     }
+    // By default systemd gives up for good after five failures in ten seconds, which is what RestartSec=1s makes of them.
+    let (head, _) = text.split_once("[Service]").expect("a part of that name");
+    assert!(head.lines().any(|found| found == "StartLimitIntervalSec=0"), "it is not started again in the end");
 }
 
 #[test]
