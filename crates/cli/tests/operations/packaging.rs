@@ -71,6 +71,21 @@ fn systemd_finds_nothing_wrong_with_the_unit_and_little_exposed() {
     assert!(head.lines().any(|found| found == "StartLimitIntervalSec=0"), "it is not started again in the end");
 }
 
+/// Goal: no upgrade of packages waits for a cluster. Method: a unit that is ready only once there is a leader is restarted by the package's
+/// scripts without waiting for that. systemd itself is not asked: there need be none here.
+#[test]
+fn a_script_of_the_package_does_not_wait_until_there_is_a_leader() {
+    let mut restarts = 0;
+    for name in ["deb/postinst", "deb/prerm", "deb/postrm"] {
+        let text = text_of(name);
+        for line in text.lines().filter(|line| line.contains("systemctl") && line.contains("start ")) {
+            assert!(line.contains("systemctl --no-block"), "{name}: {line}");
+            restarts += 1;
+        }
+    }
+    assert_eq!(restarts, 1, "an upgrade restarts a member that runs");
+}
+
 #[test]
 fn the_environment_file_as_it_ships_and_with_all_of_it_said_is_taken() {
     let text = text_of("deb/default");
