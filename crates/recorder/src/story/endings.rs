@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// If others noted something for so long after a process's last note, it notes nothing any more.
 const NOTED_SINCE_MICROS: u64 = 1_000_000;
 /// The reason of a link that ended because its peer died.
-const DIED: &str = "process has died";
+pub(super) const DIED: &str = "process has died";
 
 impl Timeline<'_> {
     /// How the last reign that there was ended, if it did: its leader noted so, or others show that its process ended.

@@ -425,3 +425,30 @@ fn a_leader_that_was_heard_until_it_gave_way_was_not_cut_off() {
     assert_eq!(words(&told), ["quorum-lost"], "{told:#?}");
     assert!(told.sentences()[0].contains("when it heard no quorum any more"), "{:?}", told.sentences());
 }
+
+/// Goal: found by a hostile reader: a leader that was killed on a machine that lived on was told as ended with its machine, once it was
+/// started after another boot. Method: another member hears it die, and it begins anew after another boot; then nobody hears its end.
+#[test]
+fn a_leader_that_others_saw_die_was_killed_wherever_it_begins_anew() {
+    let cause = |seen: Vec<(u64, Mark)>| {
+        let old = life("n1", 1, vec![(SECOND, leads(1, "vote won", &[])), runs(4_900_000)]);
+        let mut again = life("n1", 1, vec![runs(8 * SECOND), runs(9 * SECOND)]);
+        again.life.boot_id = "another boot".into();
+        let mut new = vec![follows_n1()];
+        new.extend(seen);
+        new.push(runs(9 * SECOND));
+        let third = life("n3", 3, vec![follows_n1(), runs(9 * SECOND)]);
+        let told = story(&[old, again, life("n2", 2, new), third]);
+        (words(&told), told.sentences()[0].clone())
+    };
+    let (causes, said) = cause(vec![
+        (5 * SECOND, dies("n1")),
+        (5_000_200, goes_down(Role::PreCandidate, 20_000, false)),
+        (5_010_000, leads(2, "vote won", &[("n1", 30_000)])),
+    ]);
+    assert_eq!(causes, ["killed"], "{said}");
+    assert!(said.contains("when its process was killed: n2 saw its link end (its lifeline ended"), "{said}");
+    let (causes, said) =
+        cause(vec![(5_320_000, misses_n1(320_000)), (5_330_000, leads(2, "vote won", &[("n1", 330_000)]))]);
+    assert_eq!(causes, ["power-lost"], "{said}");
+}

@@ -4,6 +4,7 @@ use super::{
     AT_ONCE_MICROS, BrokenLink, CIRCUMSTANCE_MICROS, Case, Cause, ENDED_AFTER_MICROS, MISSED_MICROS, SILENT_MICROS,
 };
 use crate::mark::Mark;
+use crate::story::endings::DIED;
 use std::collections::BTreeSet;
 
 impl Case<'_, '_> {
@@ -21,7 +22,8 @@ impl Case<'_, '_> {
         }
         let until = self.gone(&broken).or_else(|| self.last_sign()).map_or(ended, |until| until.max(ended));
         let boot = |life: usize| &self.line.lives[life].life.boot_id;
-        let is_rebooted = next.is_some_and(|next| boot(next) != boot(own));
+        // One that was seen to die on a machine that lived was killed, wherever and however much later the next one began.
+        let is_rebooted = next.is_some_and(|next| boot(next) != boot(own)) && !self.is_seen_to_die(&broken);
         let successor_begun = self.after.life.map_or(0, |life| self.line.span(life).0);
         // Of each member that ran lately a process ended at once with it, and no other one ran meanwhile.
         let has_ended_too = |name: &str| {
@@ -66,6 +68,11 @@ impl Case<'_, '_> {
         let ends = (0..self.line.lives.len()).filter(|life| follows(*life)).map(|life| self.line.span(life).1);
         let begun = self.after.life.map(|life| self.line.span(life).0)?;
         ends.max().filter(|until| *until < begun)
+    }
+
+    /// Whether one of these links said, before the next one led, that the old leader's process died. A machine that ends says nothing.
+    fn is_seen_to_die(&self, broken: &[BrokenLink<'_>]) -> bool {
+        broken.iter().any(|link| link.at <= self.after.since_micros && link.why.contains(DIED))
     }
 
     fn killed(&self, broken: &[BrokenLink<'_>]) -> Cause {
