@@ -282,7 +282,8 @@ async fn members_that_are_all_killed_at_once_are_told_as_a_loss_of_power() {
     assert!(sentence(&told).contains("all members ended at once"), "{told:#}");
 }
 
-/// Goal: members tell over their client ports what is in their directories.
+/// Goal: members tell over their client ports what is in their directories. Method: the leader is killed behind proxies, through which no
+/// lifeline passes: that it died, its own notes would show, which are not here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_are_asked_for_what_they_noted() {
     let mut scene = Scene::begin("raft").await;
@@ -300,10 +301,11 @@ async fn members_are_asked_for_what_they_noted() {
     assert_eq!(told["after"]["leader"], scene.name(after).as_str(), "{told:#}");
     assert_eq!(
         (&told["before"]["leader"], &told["causes"][0]),
-        (&scene.name(before).into(), &"killed".into()),
+        (&scene.name(before).into(), &"link-ended".into()),
         "{told:#}"
     );
     assert_eq!(told["missing"][0], scene.name(before).as_str(), "{told:#}");
+    assert!(sentence(&told).contains("its own notes would say, which are not here"), "{told:#}");
     let now = run(Command::new(HUSTINGS).args(["why", "--at", "1999-01-01T00:00:00Z", "--endpoints", &endpoint]));
     assert_eq!(now.code, Some(3), "{now:?}");
 }

@@ -75,7 +75,7 @@ pub enum Cause {
         /// Time since the leader was last heard, in microseconds.
         silence_micros: u64,
     },
-    /// The leader ran and was heard, and the connection to it ended.
+    /// The leader was heard, and the connection to it ended. It ran, where its own notes are here.
     LinkEnded {
         /// Name of the member whose link ended.
         deaf: String,
@@ -504,9 +504,10 @@ impl Case<'_, '_> {
             return None;
         }
         if self.before.life.is_none() {
-            return Some(match silence_micros <= MISSED_MICROS {
-                true => Cause::GaveWay { who: deaf },
-                false => Cause::Silent { deaf, silence_micros },
+            return Some(match self.ended_link_of_one_unseen(from) {
+                Some(why) => Cause::LinkEnded { deaf, why },
+                None if silence_micros <= MISSED_MICROS => Cause::GaveWay { who: deaf },
+                None => Cause::Silent { deaf, silence_micros },
             });
         }
         if silence_micros <= SILENT_MICROS

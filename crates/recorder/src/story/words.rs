@@ -140,13 +140,19 @@ fn decisive(cause: &Cause, before: &Reign, after: &Reign) -> String {
             ", when {deaf} had heard nothing from {leader} for {}, while its process ran: the network was cut",
             lasting(*silence_micros)
         ),
+        Cause::LinkEnded { deaf, why } if before.is_heard_of() => format!(
+            ", when the connection of {deaf} to it ended ({why}): whether its process ended or ran on, its own notes would say, which are not here"
+        ),
         Cause::LinkEnded { deaf, why } => format!(
             ", when the connection of {deaf} to it ended, though both ran: something between them ends connections ({why})"
         ),
-        Cause::Silent { deaf, silence_micros } => format!(
-            ", when {deaf} had heard nothing from it for {}: its process, its machine or the network stood still",
-            lasting(*silence_micros)
-        ),
+        Cause::Silent { deaf, silence_micros } => {
+            let unseen = if before.is_heard_of() { "; its own notes are not here" } else { "" };
+            format!(
+                ", when {deaf} had heard nothing from it for {}: its process, its machine or the network stood still{unseen}",
+                lasting(*silence_micros)
+            )
+        }
         Cause::QuorumLost { missed } => match missed.is_empty() {
             true => ", when it heard no quorum any more".to_owned(),
             false => format!(", when it heard no quorum any more: it missed {}", missed_by(missed)),

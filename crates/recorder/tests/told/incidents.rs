@@ -6,10 +6,6 @@ fn no_quorum(missed: &[(&str, u64)]) -> Mark {
     turns(Role::Leader, Role::Follower, 1, None, "no quorum is heard, only {n1}", missed)
 }
 
-fn dies(peer: &str) -> Mark {
-    Mark::LinkDown { peer: peer.into(), why: "its lifeline ended: its process has died".into() }
-}
-
 fn up(peer: &str) -> Mark {
     Mark::LinkUp { peer: peer.into() }
 }
@@ -451,4 +447,41 @@ fn a_leader_that_others_saw_die_was_killed_wherever_it_begins_anew() {
     let (causes, said) =
         cause(vec![(5_320_000, misses_n1(320_000)), (5_330_000, leads(2, "vote won", &[("n1", 330_000)]))]);
     assert_eq!(causes, ["power-lost"], "{said}");
+}
+
+/// Goal: found by a hostile reader: a leader whose recording is missing was told as killed when anything ended one link to it. Method: its
+/// successor's link is reset, or not until it had missed its leader for a second; the other member hears the leader all the time. Then the
+/// link comes up again before the election is over; and last, the leader dies.
+#[test]
+fn a_link_that_ended_kills_no_leader_whose_notes_are_not_here() {
+    let told = |seen: Vec<(u64, Mark)>| {
+        let mut new = vec![follows_n1()];
+        new.extend(seen);
+        new.push(runs(19 * SECOND));
+        let other = life("n3", 3, vec![follows_n1(), (SECOND, up("n1")), runs(19 * SECOND)]);
+        let told = story(&[life("n2", 2, new), other]);
+        (words(&told), told.sentences()[0].clone())
+    };
+    let lost = (5_000_200, goes_down(Role::PreCandidate, 20_000, false));
+    for led_at in [5_010_000, 6_500_000] {
+        let wins = (led_at, leads(2, "vote won", &[("n1", led_at - 4_980_200)]));
+        let (causes, said) = told(vec![(5 * SECOND, link_ends()), lost.clone(), wins.clone()]);
+        assert_eq!(causes, ["link-ended"], "{said}");
+        assert!(
+            said.contains("of n2 to it ended (reset): whether its process ended or ran on, its own notes"),
+            "{said}"
+        );
+        let again = (5_005_000, up("n1"));
+        let (causes, said) = told(vec![(5 * SECOND, link_ends()), lost.clone(), again, wins.clone()]);
+        assert_eq!(causes, ["link-ended"], "{said}");
+        let (causes, said) = told(vec![(5 * SECOND, dies("n1")), lost.clone(), wins]);
+        assert_eq!(causes, ["killed"], "{said}");
+    }
+    let (causes, said) = told(vec![
+        (6 * SECOND, misses_n1(SECOND)),
+        (6_100_000, link_ends()),
+        (6_200_000, leads(2, "vote won", &[("n1", 1_200_000)])),
+    ]);
+    assert_eq!(causes, ["silent"], "{said}");
+    assert!(said.ends_with("the network stood still; its own notes are not here."), "{said}");
 }

@@ -24,7 +24,7 @@ fn paused_follower(silence_micros: u64, then: Vec<(u64, Mark)>) -> Recording {
     let mut notes = vec![
         follows_n1(),
         (11_500_000, Mark::Late { micros: 1_950_000, waited_micros: 0 }),
-        (11_500_100, link_ends()),
+        (11_500_100, dies("n1")),
         (11_501_000, goes_down(Role::PreCandidate, silence_micros, false)),
     ];
     notes.extend(then);
@@ -35,7 +35,7 @@ fn paused_follower(silence_micros: u64, then: Vec<(u64, Mark)>) -> Recording {
 /// A member that runs all the time, and sees that its leader is killed after ten seconds.
 pub(crate) fn awake_follower(then: Vec<(u64, Mark)>) -> Recording {
     let mut notes =
-        vec![follows_n1(), (10_000_300, link_ends()), (10_000_500, goes_down(Role::PreCandidate, 30_000, false))];
+        vec![follows_n1(), (10_000_300, dies("n1")), (10_000_500, goes_down(Role::PreCandidate, 30_000, false))];
     notes.extend(then);
     notes.push((19 * SECOND, Mark::DiskRecovered));
     life("n3", 3, notes)
@@ -104,7 +104,7 @@ fn links_that_ended_while_the_leader_led_on_do_not_count() {
                 &["n3"]
             }
             _ => {
-                other.push((10_000_400, link_ends()));
+                other.push((10_000_400, dies("n1")));
                 &["n3", "n2"]
             }
         };
@@ -133,7 +133,7 @@ fn a_silence_before_a_kill_is_a_pause_where_the_leaders_recording_shows_it() {
         vec![
             follows_n1(),
             (9_400_000, missed),
-            (10 * SECOND, link_ends()),
+            (10 * SECOND, dies("n1")),
             (11_520_000, leads(2, "vote won", &[("n1", 2_520_000)])),
             (19 * SECOND, Mark::DiskRecovered),
         ],
@@ -169,7 +169,7 @@ fn a_hand_over_that_is_heard_after_the_kill_is_not_blamed() {
             follows_n1(),
             (11_500_000, Mark::Late { micros: 1_950_000, waited_micros: 0 }),
             (11_500_100, handed),
-            (11_500_200, link_ends()),
+            (11_500_200, dies("n1")),
             (11_520_300, leads(2, "vote won", &[("n1", 21_500)])),
             (19 * SECOND, Mark::DiskRecovered),
         ],

@@ -123,6 +123,10 @@ fn link_ends() -> Mark {
     Mark::LinkDown { peer: "n1".into(), why: "reset".into() }
 }
 
+fn dies(peer: &str) -> Mark {
+    Mark::LinkDown { peer: peer.into(), why: "its lifeline ended: its process has died".into() }
+}
+
 fn goes_down(to: Role, silence_micros: u64, is_linked: bool) -> Mark {
     let heard = vec![Heard { peer: "n1".into(), silence_micros, is_linked }];
     match turns(Role::Follower, to, 1, None, "the link to n1 went down", &[]) {
@@ -224,7 +228,7 @@ fn a_reign_whose_own_notes_are_lost_is_told() {
         vec![
             (SECOND, Mark::DiskRecovered),
             (2_100_000, follows.clone()),
-            (5 * SECOND, link_ends()),
+            (5 * SECOND, dies("n1")),
             (9 * SECOND, Mark::DiskRecovered),
         ],
     );

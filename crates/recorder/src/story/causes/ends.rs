@@ -43,10 +43,11 @@ impl Case<'_, '_> {
         Some((until, self.killed(&broken)))
     }
 
-    /// Without the old leader's own notes: its links ended, before the next one led; or all who followed it had ended.
+    /// Without the old leader's own notes: a link said that it died, before the next one led; or all who followed it had ended. A link
+    /// that ended for anything else may have been that of a leader that lives.
     fn end_as_others_saw_it(&self) -> Option<(u64, Cause)> {
         let broken = self.broken_links(None);
-        match broken.iter().map(|link| link.at).min().filter(|first| *first <= self.after.since_micros) {
+        match broken.iter().map(|link| link.at).min().filter(|_| self.is_seen_to_die(&broken)) {
             Some(first) => Some((first, self.killed(&broken))),
             None => {
                 let until = self.end_of_all_followers()?;

@@ -2,6 +2,7 @@
 
 use super::{BrokenLink, Case, MISSED_MICROS, SILENT_MICROS, TOGETHER_MICROS};
 use crate::mark::Mark;
+use hustings_core::Role;
 use std::collections::BTreeSet;
 
 impl Case<'_, '_> {
@@ -68,7 +69,22 @@ impl Case<'_, '_> {
     /// came up again before it led.
     pub(super) fn ended_link(&self) -> Option<String> {
         let elected = self.elected();
-        let said = self.line.of_life(self.after.life, elected.saturating_sub(SILENT_MICROS), elected);
+        self.last_end_of_its_link(elected.saturating_sub(SILENT_MICROS), elected)
+    }
+
+    /// The same of an old leader whose own notes are not here, if it was heard until its link ended and the new one moved only then: one
+    /// that says that it leads no more may end its links soon afterwards.
+    pub(super) fn ended_link_of_one_unseen(&self, heard: u64) -> Option<String> {
+        let led = self.after.since_micros;
+        let from = heard.saturating_sub(MISSED_MICROS);
+        let moves = |mark: &Mark| matches!(mark, Mark::Transition { to, .. } if *to != Role::Follower);
+        let mut moved = self.line.of_life(self.after.life, from, led).filter(|seen| moves(seen.mark));
+        let moved = moved.next().map_or(led, |seen| seen.at);
+        self.last_end_of_its_link(from, moved.min(heard + SILENT_MICROS))
+    }
+
+    fn last_end_of_its_link(&self, from: u64, to: u64) -> Option<String> {
+        let said = self.line.of_life(self.after.life, from, to);
         let mut ends = said.filter_map(|seen| match seen.mark {
             Mark::LinkDown { peer, why } if *peer == self.before.leader => Some(why.clone()),
             _ => None,
