@@ -9,8 +9,7 @@ use crate::lasting;
 use crate::mark::Mark;
 use crate::shape::{Life, Note, NoteKind};
 use crate::tape::{boot_micros, both_clocks_micros, put_note};
-use bytes::{Buf, Bytes, BytesMut};
-use hustings_core::Wire;
+use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,14 +17,16 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+mod search;
+
+use search::read_lives;
+
 /// First bytes of each file: a name, and the version of the format.
 pub(crate) const MAGIC: &[u8; 8] = b"HUSTREC1";
 /// A ring consists of so many files once it is full, so that at most a small part of the past goes at a time.
 const PARTS: u64 = 8;
 /// And of so many when many short lives were written.
 const FILES_MAX: usize = 64;
-/// Longest encoded note, in bytes: a birth with all entries that are kept.
-const NOTE_BYTES_MAX: usize = 64 << 20;
 /// The latest time that a clock shows, in microseconds: the end of the year 9999. Beyond it there is no date, and sums overflow.
 pub const MICROS_MAX: u64 = 253_402_300_799_999_999;
 /// Most bytes that are read of one member: rings are smaller by far, and whatever else a path names may have no end.
@@ -360,134 +361,4 @@ impl Recording {
     pub fn end_micros(&self) -> u64 {
         self.notes.last().map_or(self.life.boot_micros, |note| note.at_micros)
     }
-}
-
-/// The lives in the files that begin with this name, the oldest first.
-fn read_lives(bytes: &Bytes, magic: &[u8; 8]) -> Vec<Recording> {
-    let mut lives: Vec<Recording> = Vec::new();
-    let mut start = find_file(bytes, magic, 0);
-    let mut is_cut_off = false;
-    while let Some(at) = start {
-        let read = read_file(bytes, magic, at, is_cut_off, &mut lives);
-        is_cut_off = read.is_cut_off;
-        start = match bytes[read.end..].starts_with(magic) {
-            // Also where its first note is damaged: that something was here must be known.
-            true => Some(read.end),
-            false => find_file(bytes, magic, read.end),
-        };
-    }
-    lives
-}
-
-/// Offset of the next file's beginning, from here on: its name, and the life that wrote it. The name alone may stand in a note, in an
-/// error or a setting.
-fn find_file(bytes: &Bytes, magic: &[u8; 8], from: usize) -> Option<usize> {
-    let places = bytes.get(from..)?.windows(magic.len()).enumerate().filter(|(_, window)| window == magic);
-    let is_file = |at: &usize| {
-        let first = next_note(&mut bytes.slice(at + magic.len()..));
-        matches!(first, Ok(Some(Note { kind: NoteKind::Life(_), .. })))
-    };
-    places.map(|(place, _)| from + place).find(is_file)
-}
-
-/// The end of a file.
-struct FileRead {
-    /// Offset behind its last whole note.
-    end: usize,
-    /// Whether it ends in the middle of a note.
-    is_cut_off: bool,
-}
-
-/// Adds the notes of the file that begins here to the lives. Takes whether the file before it ended in the middle of a note.
-fn read_file(bytes: &Bytes, magic: &[u8; 8], begin: usize, was_cut_off: bool, lives: &mut Vec<Recording>) -> FileRead {
-    let offset = begin + magic.len();
-    let begins_a_file = |rest: &Bytes| rest.starts_with(MAGIC) || rest.starts_with(lasting::MAGIC);
-    // The last note of the marks may be read while it is written anew.
-    let may_be_torn = magic == lasting::MAGIC;
-    let is_cut_off_at = |end: usize, claimed: usize| {
-        let is_within = |next: usize| next < end + claimed || may_be_torn && next == end + claimed;
-        [MAGIC, lasting::MAGIC].iter().any(|magic| find_file(bytes, magic, end).is_some_and(is_within))
-    };
-    let mut rest = bytes.slice(offset..);
-    let mut is_first = true;
-    // No note is as long as the name of the next file would say.
-    while !rest.is_empty() && (is_first || !begins_a_file(&rest)) {
-        let end = bytes.len() - rest.len();
-        let note = match next_note(&mut rest) {
-            Ok(Some(note)) => note,
-            // Written by a process that was killed, or cut off while it was read.
-            Ok(None) => return FileRead { end, is_cut_off: true },
-            // The next file begins within it: it was cut off as well.
-            Err(Unread { end: claimed, .. }) if is_cut_off_at(end, claimed) => {
-                return FileRead { end, is_cut_off: true };
-            }
-            Err(Unread { what, .. }) => {
-                if let Some(life) = lives.last_mut() {
-                    life.damaged(end, what);
-                }
-                return FileRead { end: end + 1, is_cut_off: false };
-            }
-        };
-        match (is_first, note.kind) {
-            (true, NoteKind::Life(life)) => {
-                if lives.last().is_some_and(|last| life.is_continued && last.life.is_same_process(&life)) {
-                    // Where the process went on, the file before this one was whole once.
-                    if let Some(life) = lives.last_mut().filter(|_| was_cut_off) {
-                        life.damaged(offset, "the file before it ends in the middle of a note".to_owned());
-                    }
-                    if let Some(before) = lives.last_mut() {
-                        before.goes_on(life);
-                    }
-                } else {
-                    lives.push(Recording { life, notes: Vec::new(), damage: Vec::new() });
-                }
-            }
-            // A file that nobody wrote so.
-            (true, _) => return FileRead { end, is_cut_off: was_cut_off },
-            (false, kind) => {
-                if let Some(life) = lives.last_mut() {
-                    life.notes.push(Note { at_micros: note.at_micros, kind });
-                }
-            }
-        }
-        is_first = false;
-    }
-    FileRead { end: bytes.len() - rest.len(), is_cut_off: false }
-}
-
-/// A note that cannot be read.
-struct Unread {
-    /// The damage, in words.
-    what: String,
-    /// Bytes that it says to have, with its head.
-    end: usize,
-}
-
-/// Takes a note off; `None` where no whole one is left.
-fn next_note(rest: &mut Bytes) -> Result<Option<Note>, Unread> {
-    const HEAD: usize = 8;
-    if rest.len() < HEAD {
-        return Ok(None);
-    }
-    let mut head = rest.slice(..HEAD);
-    let (length, digest) = (head.get_u32_le() as usize, head.get_u32_le());
-    if length > NOTE_BYTES_MAX {
-        return Err(Unread { what: format!("a note of {length} bytes"), end: HEAD });
-    }
-    let end = HEAD + length;
-    if rest.len() < end {
-        return Ok(None);
-    }
-    let body = rest.slice(HEAD..end);
-    let unread = |what: String| Unread { what, end };
-    if crc32c::crc32c(&body) != digest {
-        return Err(unread("its checksum is another".into()));
-    }
-    let note = Note::decode(body).map_err(|error| unread(error.to_string()))?;
-    let is_a_time = |life: &Life| life.boot_micros <= MICROS_MAX && life.unix_micros <= MICROS_MAX;
-    if note.at_micros > MICROS_MAX || matches!(&note.kind, NoteKind::Life(life) if !is_a_time(life)) {
-        return Err(unread("a time that no clock shows".into()));
-    }
-    rest.advance(end);
-    Ok(Some(note))
 }
