@@ -2,8 +2,14 @@
 //! Method: the torturer, for half a minute and with every fault that needs no root, on real processes behind its proxies.
 //! The disk's faults need root: `xtask/torture-disks.sh`. Longer runs: `docs/torture.md`.
 
+mod support;
+
+use hustings_testbed::wait_for;
 use hustings_torture::plan::plan;
+use hustings_torture::rig::Rig;
+use hustings_torture::script::Act;
 use hustings_torture::{Kind, Logs, Torture, run};
+use rustix::process::Signal;
 use std::time::Duration;
 
 const SECONDS: u64 = 32;
@@ -55,4 +61,35 @@ async fn nothing_is_lost_when_processes_and_links_of_a_zab_cluster_break() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_lost_when_processes_and_links_of_a_paxos_cluster_break() {
     nothing_is_lost("paxos", 3, 2).await;
+}
+
+/// A cluster of three whose second member has been replaced, and serves.
+async fn replaced() -> Rig {
+    let mut rig = Rig::start(support::program(), 3, 1, false).await.expect("it starts");
+    rig.perform(&Act::parse("replace n2").expect("an act")).await.expect("it is begun");
+    rig.make_whole().await.expect("it is brought to an end");
+    let joined = wait_for("n2 to have joined", async || rig.has_joined(1).then_some(()));
+    joined.await.expect("it serves");
+    rig
+}
+
+/// Goal: a member that was replaced once answers for each later end of its process; each was forgiven. Method: it is crashed and started
+/// again, and then somebody else ends its process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_replaced_member_that_serves_is_excused_no_more() {
+    let mut rig = replaced().await;
+    for act in ["crash n2", "restart n2"] {
+        rig.perform(&Act::parse(act).expect("an act")).await.expect("it is done");
+    }
+    rig.cluster.wait_until_serving(1).await.expect("it serves");
+    rig.cluster.nodes[1].signal(Signal::KILL);
+    let told = wait_for("its end to be noticed", async || {
+        rig.note_ends().expect("processes are looked at");
+        (rig.cluster.nodes[1].pid().is_none()).then(|| (rig.unexpected_ends.clone(), rig.expected_ends))
+    });
+    let (unexpected, expected) = told.await.expect("it ends");
+    assert!(
+        unexpected.len() == 1 && unexpected[0].contains("n2 ended by itself"),
+        "{unexpected:?}, {expected} excused"
+    );
 }

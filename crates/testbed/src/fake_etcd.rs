@@ -104,6 +104,11 @@ impl FakeEtcd {
         Ok(FakeEtcd { shared, members: all, endpoints, serving })
     }
 
+    /// URL of a member.
+    pub fn endpoint(&self, member: usize) -> String {
+        format!("http://{}", self.endpoints[member])
+    }
+
     /// Name of an election in this store, at these members.
     pub fn url(&self, members: &[usize], election: &str) -> String {
         let hosts: Vec<&str> = members.iter().map(|member| self.endpoints[*member].as_str()).collect();

@@ -14,6 +14,8 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -60,6 +62,8 @@ pub struct Rig {
     pub(crate) replacing: BTreeSet<usize>,
     /// Members that joined instead of being founders.
     pub(crate) is_replaced: Vec<bool>,
+    /// Whether a member has served since it was replaced; true of founders.
+    pub(crate) has_joined: Vec<Arc<AtomicBool>>,
     /// Ends of processes that nothing excuses.
     pub unexpected_ends: Vec<String>,
     /// Ends of processes that their disks explain.
@@ -102,6 +106,7 @@ impl Rig {
             newer: None,
             replacing: BTreeSet::new(),
             is_replaced: vec![false; count],
+            has_joined: (0..count).map(|_| Arc::new(AtomicBool::new(true))).collect(),
             unexpected_ends: Vec::new(),
             expected_ends: 0,
             left_out: BTreeMap::new(),
@@ -437,12 +442,10 @@ impl Rig {
 
     /// Starts a process: a founder, or one that joins.
     pub(crate) fn start_process(&mut self, position: usize) -> Result<()> {
-        if self.is_replaced[position] {
-            // Until it has joined it may find nobody who takes it in.
-            self.is_excused[position] = true;
-            return self.cluster.join(position);
+        match self.is_replaced[position] {
+            true => self.cluster.join(position),
+            false => self.cluster.start_node(position),
         }
-        self.cluster.start_node(position)
     }
 
     /// Ends a process that is no member any more.
@@ -470,7 +473,7 @@ impl Rig {
         for position in 0..self.count() {
             let Some(status) = self.cluster.has_ended(position)? else { continue };
             self.is_paused[position] = false;
-            if self.is_excused[position] {
+            if self.may_end(position) {
                 self.expected_ends += 1;
             } else {
                 let node = &self.cluster.nodes[position];
@@ -510,7 +513,7 @@ impl Rig {
             // One whose disk failed it a moment ago may end only now.
             self.note_ends()?;
             if self.cluster.nodes[position].pid().is_none() {
-                if !self.is_excused[position] {
+                if !self.may_end(position) {
                     missing.remove(&position);
                     self.leave_out(position)?;
                     continue;

@@ -205,6 +205,7 @@ async fn judge(
 ) -> Result<()> {
     let client = Client::connect(&rig.cluster.live_endpoints()).await?;
     let last = put(&client, "end", "0").await.context("the last write")?;
+    report.violations.append(&mut rig.history.violations);
     let mut told = Vec::new();
     let serving = |position: &usize| !rig.left_out.contains_key(position);
     for position in (0..torture.nodes).filter(serving) {

@@ -23,9 +23,9 @@ pub(super) struct Keys {
     pub(super) events: Vec<(i64, Event)>,
 }
 
-/// Whether a key is the one that is asked for, or in the range.
+/// Whether a key is the one that is asked for, or in the range, which has no end where that is a zero byte.
 pub(super) fn is_within(key: &[u8], from: &[u8], end: &[u8]) -> bool {
-    if end.is_empty() { key == from } else { key >= from && key < end }
+    if end.is_empty() { key == from } else { key >= from && (key < end || end == b"\0") }
 }
 
 impl Keys {
