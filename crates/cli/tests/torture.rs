@@ -4,6 +4,7 @@
 
 mod support;
 
+use hustings_recorder::Recording;
 use hustings_testbed::wait_for;
 use hustings_torture::plan::plan;
 use hustings_torture::rig::Rig;
@@ -92,4 +93,17 @@ async fn a_replaced_member_that_serves_is_excused_no_more() {
         unexpected.len() == 1 && unexpected[0].contains("n2 ended by itself"),
         "{unexpected:?}, {expected} excused"
     );
+}
+
+/// Goal: what a member noted before it was replaced is judged with all else; it went with the member's directory. Method: a member is
+/// replaced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_lives_of_a_replaced_member_stay() {
+    let rig = replaced().await;
+    let [kept] = &rig.kept[..] else { panic!("one member was replaced: {:?}", rig.kept) };
+    let own = Recording::open(&rig.cluster.nodes[1].data_dir).expect("it records");
+    let before = Recording::open(kept).expect("it recorded");
+    assert_eq!((own.len(), before.len()), (1, 1));
+    assert_eq!((own[0].life.name.as_str(), before[0].life.name.as_str()), ("n2", "n2"));
+    assert_ne!(own[0].life.member_id, before[0].life.member_id);
 }

@@ -10,6 +10,7 @@ use hustings_api::etcdserverpb::{
     CompactionRequest, MemberAddRequest, MemberListRequest, MemberRemoveRequest, RangeRequest,
 };
 use hustings_properties::Violation;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -118,6 +119,18 @@ impl Rig {
         Ok(())
     }
 
+    /// Copies what a member has recorded to where it stays: its lives count to the end.
+    fn keep_recording(&mut self, position: usize) -> Result<()> {
+        let node = &self.cluster.nodes[position];
+        let recording = node.data_dir.join("recording");
+        if recording.exists() {
+            let kept = self.cluster.directory().join(format!("{}-before-{}", node.name, self.kept.len() + 1));
+            copy_files(&recording, &kept.join("recording"))?;
+            self.kept.push(kept);
+        }
+        Ok(())
+    }
+
     /// Takes the next step of a replacement; the membership tells which one it is.
     async fn replace_at(&mut self, endpoint: &str, position: usize) -> Result<()> {
         let url = self.cluster.nodes[position].advertised.clone();
@@ -143,6 +156,7 @@ impl Rig {
                 }
                 self.end(position).await?;
                 if data_dir.exists() {
+                    self.keep_recording(position)?;
                     std::fs::remove_dir_all(&data_dir)?;
                 }
                 let request = MemberAddRequest { peer_urls: vec![url], is_learner: false };
@@ -151,6 +165,20 @@ impl Rig {
         }
         Ok(())
     }
+}
+
+/// Copies a directory, and those within it.
+fn copy_files(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy_files(&entry.path(), &to)?,
+            false => drop(std::fs::copy(entry.path(), to)?),
+        }
+    }
+    Ok(())
 }
 
 /// Whether a member answers a linearizable read.

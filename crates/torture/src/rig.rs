@@ -64,6 +64,8 @@ pub struct Rig {
     pub(crate) is_replaced: Vec<bool>,
     /// Whether a member has served since it was replaced; true of founders.
     pub(crate) has_joined: Vec<Arc<AtomicBool>>,
+    /// Directories with the recordings of members that were replaced, whose own are gone.
+    pub kept: Vec<PathBuf>,
     /// Ends of processes that nothing excuses.
     pub unexpected_ends: Vec<String>,
     /// Ends of processes that their disks explain.
@@ -107,6 +109,7 @@ impl Rig {
             replacing: BTreeSet::new(),
             is_replaced: vec![false; count],
             has_joined: (0..count).map(|_| Arc::new(AtomicBool::new(true))).collect(),
+            kept: Vec::new(),
             unexpected_ends: Vec::new(),
             expected_ends: 0,
             left_out: BTreeMap::new(),

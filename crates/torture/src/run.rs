@@ -15,6 +15,7 @@ use hustings_properties::Violation;
 use hustings_testbed::{Node, Program, put, wait_for};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -149,10 +150,26 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
     Ok(report)
 }
 
-/// Plays again what the members recorded: the same value, told the same, must say the same; and no two lives contradict each other.
-fn replay(binary: &Path, nodes: &[Node], report: &mut Report) -> Result<()> {
-    let data_dirs = nodes.iter().map(|node| &node.data_dir);
-    let played = std::process::Command::new(binary).args(["replay", "-o", "json"]).args(data_dirs).output()?;
+/// Plays again what the members recorded, before they were replaced as well: the same value, told the same, must say the same; and no two
+/// lives contradict each other.
+fn replay(binary: &Path, nodes: &[Node], kept: &[PathBuf], report: &mut Report) -> Result<()> {
+    let play =
+        |directories: &[&PathBuf]| Command::new(binary).args(["replay", "-o", "json"]).args(directories).output();
+    let mut directories: Vec<&PathBuf> = nodes.iter().map(|node| &node.data_dir).collect();
+    for directory in kept {
+        // One whose disk lost its power may have nothing that can be read: the others would not be played either.
+        match String::from_utf8_lossy(&play(&[directory])?.stderr).contains("no recording of a member") {
+            true => report.replayed.1 += 1,
+            false => directories.push(directory),
+        }
+    }
+    judge_replay(&play(&directories)?, nodes, report);
+    Ok(())
+}
+
+/// Judges what `hustings replay` said of all lives, and how it ended.
+fn judge_replay(played: &Output, nodes: &[Node], report: &mut Report) {
+    let known = report.violations.len();
     let text = String::from_utf8_lossy(&played.stdout);
     let said: Vec<serde_json::Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let (judgements, lives): (Vec<_>, Vec<_>) = said.iter().partition(|said| said["kind"] == "Judgement");
@@ -173,7 +190,11 @@ fn replay(binary: &Path, nodes: &[Node], report: &mut Report) -> Result<()> {
     for violation in judgements.iter().flat_map(|judgement| judgement["violations"].as_array()).flatten() {
         report.violations.push(Violation::of("no two lives contradict each other", violation.to_string()));
     }
-    Ok(())
+    // It says nothing of a life that it cannot play, and ends with an error.
+    if !played.status.success() && report.violations.len() == known {
+        let what = format!("{}: {}", played.status, String::from_utf8_lossy(&played.stderr));
+        report.violations.push(Violation::of("all lives are played again", what));
+    }
 }
 
 /// Judges what members have left behind: their logs, their ends, their recordings.
@@ -190,7 +211,7 @@ fn judge_what_is_written(torture: &Torture, rig: &mut Rig, report: &mut Report) 
     rig.note_ends()?;
     report.expected_ends = rig.expected_ends;
     // Where members were upgraded, older builds may know nothing of recordings.
-    replay(torture.newer.as_ref().unwrap_or(&torture.binary), &rig.cluster.nodes, report)?;
+    replay(torture.newer.as_ref().unwrap_or(&torture.binary), &rig.cluster.nodes, &rig.kept, report)?;
     let ends = rig.unexpected_ends.iter().map(|end| Violation::of("nobody ends by itself", end.clone()));
     report.violations.extend(ends);
     Ok(())
@@ -246,24 +267,30 @@ async fn judge(
     let passed = &rig.proxies.passed;
     let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     report.passed = (read(&passed.connections), read(&passed.bytes), read(&passed.hindered), read(&passed.resets));
-    // A run that broke nothing, served nobody or never changed its leader has shown nothing (ADR 35).
+    report.violations.extend(missing_in(report));
+    Ok(())
+}
+
+/// What a run has not shown: one that broke nothing, served nobody or never changed its leader has shown nothing (ADR 35).
+fn missing_in(report: &Report) -> Vec<Violation> {
     let has = |words: &[&str]| words.iter().any(|word| report.injected.contains_key(*word));
     let hinders = has(&["mute", "cut", "isolate", "partition", "bandwidth"]);
+    let rivalry = &report.rivalry;
     let zeroes = [
         (hinders && report.passed.2 == 0, "links were broken, and nothing that passed was hindered"),
-        (has(&["disk fail", "disk crash-at"]) && rig.expected_ends == 0, "no system call was hit"),
+        (has(&["disk fail", "disk crash-at"]) && report.expected_ends == 0, "no system call was hit"),
         (report.injected.is_empty(), "no fault was injected"),
-        (history.done == 0, "no operation was served"),
-        (watched.renewals == 0, "no lease was renewed"),
+        (report.operations.0 == 0, "no operation was served"),
+        (report.watched.renewals == 0, "no lease was renewed"),
         (rivalry.tenures.0 == 0, "nobody held the lock"),
         (rivalry.tenures.1 == 0, "nobody won the election"),
         (rivalry.writes == 0, "no holder wrote anything"),
         (rivalry.repeated == 0, "no call was given up and repeated elsewhere"),
         (report.leader_changes == 0, "no leader ever changed"),
+        (report.replayed.0 == 0, "no life was played again"),
     ];
     let empty = zeroes.iter().filter(|(is_zero, _)| *is_zero);
-    report.violations.extend(empty.map(|(_, what)| Violation::of("the run shows something", *what)));
-    Ok(())
+    empty.map(|(_, what)| Violation::of("the run shows something", *what)).collect()
 }
 
 /// The word under which an act is counted: its first one, and of a disk what goes wrong with it.
@@ -273,5 +300,57 @@ fn word_of(text: &str) -> String {
         ["disk", _, fault, ..] => format!("disk {fault}"),
         [word, ..] => word.to_string(),
         [] => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rivals::Rivalry;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    fn convicted(report: &Report) -> Vec<&'static str> {
+        report.violations.iter().map(|violation| violation.property).collect()
+    }
+
+    /// Goal: a life that this build cannot play does not vanish. Method: the answer of a replay that played one life of two, and ended with 1;
+    /// then one that ended with 0.
+    #[test]
+    fn a_replay_that_ends_with_an_error_is_a_finding() {
+        let stdout =
+            concat!(r#"{"kind":"Replay","member":"n1","end":"same"}"#, "\n", r#"{"kind":"Judgement","violations":[]}"#);
+        let judged = |code: i32, stderr: &str| {
+            let mut report = Report::default();
+            let status = ExitStatus::from_raw(code << 8);
+            let played = Output { status, stdout: stdout.into(), stderr: stderr.into() };
+            judge_replay(&played, &[], &mut report);
+            assert_eq!(report.replayed, (1, 0));
+            report
+        };
+        let failed = judged(1, "these lives cannot be played by this build: n2, process 7");
+        assert_eq!(convicted(&failed), ["all lives are played again"]);
+        assert!(failed.violations[0].what.contains("n2, process 7"), "{failed:?}");
+        assert_eq!(convicted(&judged(0, "")), [""; 0]);
+    }
+
+    /// Goal: a run of whose recordings nothing could be played again has not shown that they can. Method: a report with something of
+    /// everything, and one without lives.
+    #[test]
+    fn a_run_in_which_no_life_was_played_again_shows_nothing() {
+        let mut report = Report {
+            injected: [("crash".to_owned(), 1)].into(),
+            operations: (1, 0, 0),
+            leader_changes: 1,
+            rivalry: Rivalry { tenures: (1, 1), writes: 1, repeated: 1, ..Rivalry::default() },
+            replayed: (1, 0),
+            ..Report::default()
+        };
+        report.watched.renewals = 1;
+        let missing =
+            |report: &Report| missing_in(report).into_iter().map(|violation| violation.what).collect::<Vec<_>>();
+        assert_eq!(missing(&report), [""; 0]);
+        report.replayed = (0, 3);
+        assert_eq!(missing(&report), ["no life was played again"]);
     }
 }
