@@ -36,6 +36,8 @@ const STALL_AFTER: u64 = 200_000;
 const EVENTS_PER_SECOND: u64 = 20_000;
 const EVENTS_PER_OPERATION: u64 = 100;
 const EVENTS_SLACK: u64 = 200_000;
+/// Number of events after which a guard is asked again.
+const GUARDED_EVENTS: u64 = 64;
 /// Time until a member applies the next slice of what is committed, in microseconds.
 const SLICE_MICROS: u64 = 1_000;
 /// Microseconds that a connection takes to come up again, shortest and longest.
@@ -84,6 +86,9 @@ pub enum EventKind<T> {
     Restart(usize, u32),
 }
 
+/// Says whether a run may go on whose members' disks hold so many bytes together.
+pub type Guard = Box<dyn FnMut(u64) -> Result<(), Violation> + Send>;
+
 /// An event in the queue: its moment, its order among equals, and what is due.
 type Due<T> = Reverse<(u64, u64, EventKind<T>)>;
 
@@ -120,6 +125,9 @@ pub struct World<P: Protocol, S: Service> {
     pub coverage: Option<Box<Coverage>>,
     /// Members' states over time; `None` if nobody wants to draw them; see [`World::start_recording`].
     pub recording: Option<Box<Recording>>,
+    /// Asked all the time whether the run may go on, also within a command; what it says against it ends the run as a violation does.
+    /// `None`: a run takes what it takes.
+    pub guard: Option<Guard>,
 }
 
 impl<P: Protocol, S: Service> World<P, S> {
@@ -167,6 +175,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             plants,
             coverage: None,
             recording: None,
+            guard: None,
             settings,
         };
         world.measure_distances();
@@ -228,7 +237,16 @@ impl<P: Protocol, S: Service> World<P, S> {
             self.verdict = Err(Violation::of("no-storm", what));
         }
         self.on_due(what);
+        if self.counts.events.is_multiple_of(GUARDED_EVENTS) && self.verdict.is_ok() {
+            self.ask_guard();
+        }
         self.verdict.clone()
+    }
+
+    fn ask_guard(&mut self) {
+        let Some(mut guard) = self.guard.take() else { return };
+        self.verdict = guard(self.disk_bytes());
+        self.guard = Some(guard);
     }
 
     pub(crate) fn at(&mut self, when: u64, what: EventKind<P::Timer>) {
