@@ -10,15 +10,15 @@ mod why {
 
 use hustings_api::etcdserverpb::PutRequest;
 use hustings_recorder::{Mark, Note, NoteKind, Recording};
-use hustings_testbed::{Program, wait_for};
+use hustings_testbed::{Cluster, Program, wait_for};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use support::wall_clock::WallClock;
-use support::{HUSTINGS, run};
-use why::scene::{Scene, sentence};
+use support::{HUSTINGS, program, run};
+use why::scene::{STAGE, Scene, sentence};
 
 // Every protocol sees a kill, a pause and a cut; each of the others is staged under two of them at least.
 
@@ -308,6 +308,41 @@ async fn members_are_asked_for_what_they_noted() {
     assert!(sentence(&told).contains("its own notes would say, which are not here"), "{told:#}");
     let now = run(Command::new(HUSTINGS).args(["why", "--at", "1999-01-01T00:00:00Z", "--endpoints", &endpoint]));
     assert_eq!(now.code, Some(3), "{now:?}");
+}
+
+/// Number of lifelines that a process holds: connections of the thread that has a table of its own.
+fn lifelines_of(pid: u32) -> usize {
+    let sockets = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).expect("Linux has it");
+    let inodes = sockets.lines().skip(1).filter_map(|row| row.split_whitespace().nth(9));
+    let inodes: Vec<String> = inodes.map(|inode| format!("socket:[{inode}]")).collect();
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten().map(|task| task.path());
+    let holder = tasks
+        .filter(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim_end() == "hustings-life"));
+    let open = holder.flat_map(|task| std::fs::read_dir(task.join("fd")).into_iter().flatten().flatten());
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    targets.filter(|target| inodes.iter().any(|inode| target.as_os_str() == inode.as_str())).count()
+}
+
+/// Goal: a leader that is dead and cannot be asked is told as killed where others saw it die. Method: nothing stands between the members;
+/// the leader is killed when it holds its lifelines.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_death_that_others_heard_is_told_without_the_notes_of_the_dead() {
+    let _stage = STAGE.lock().await;
+    let mut cluster = Cluster::start(program(), 3).await.expect("it starts");
+    let leader = cluster.leader().await.expect("somebody leads");
+    let pid = cluster.nodes[leader].pid().expect("it runs");
+    let held = wait_for("the leader to hold its lifelines", async || (lifelines_of(pid) == 2).then_some(()));
+    held.await.expect("they come about");
+    cluster.kill(leader);
+    let (name, endpoints) = (cluster.nodes[leader].name.clone(), cluster.live_endpoints().join(","));
+    let told = wait_for("the change to be noted by both", async || {
+        let asked = run(Command::new(HUSTINGS).args(["why", "-o", "json", "--endpoints", &endpoints]));
+        let told: Value = serde_json::from_str(&asked.stdout).ok()?;
+        (told["before"]["leader"] == name.as_str() && told["missing"] == serde_json::json!([name])).then_some(told)
+    });
+    let told = told.await.expect("both that live tell");
+    assert_eq!(told["causes"][0], "killed", "{told:#}");
+    assert!(sentence(&told).contains("its lifeline ended: its process has died"), "{told:#}");
 }
 
 /// Goal: what cannot be read is named, and the rest is told. Method: of one recording a byte behind the middle is another one, in the place

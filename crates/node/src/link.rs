@@ -31,9 +31,12 @@ use hustings_core::replica::ReplicaMessage;
 use hustings_core::{NodeId, Wire};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::spawn_local;
@@ -269,12 +272,17 @@ impl<M: Wire + 'static> Links<M> {
         spawn_local(self.clone().hold_lifeline(hello.clone(), session, from));
         let up = Arrival::Up { peer, session, hello: Box::new(hello), outbox: outbox.clone() };
         let result = if self.arrivals.send(up).await.is_ok() {
-            tokio::select! {
+            let mut death = pin!(self.hear_end(peer, process, &mut expected));
+            let ended = tokio::select! {
                 biased;
                 result = self.read(reading, buffer, peer, session) => result,
                 result = outbox.write() => result,
-                () = self.hear_end(peer, process, &mut expected) => Err(LinkError::Died),
-            }
+                () = &mut death => Err(LinkError::Died),
+            };
+            // A loop that was busy finds both ends, and the lifeline's says more.
+            let has_died = poll_fn(|context| Poll::Ready(death.as_mut().poll(context).is_ready()));
+            let is_end = matches!(ended, Err(LinkError::Closed | LinkError::Io(_)));
+            if is_end && has_died.await { Err(LinkError::Died) } else { ended }
         } else {
             Ok(())
         };
