@@ -42,13 +42,22 @@ struct Seen {
     shadow: Shadow,
     status: Option<Status>,
     role: Role,
-    /// Its disk was wiped, damaged or lied about: what it held is nobody's promise any more.
+    /// Its disk has damaged what was on it, or may have: it may come back with less than was reported durable.
     is_excused: bool,
+    /// All that it had durable when its disk lost some of that: others may have its word for it, and act upon that later.
+    lost: Vec<Fold>,
+}
+
+impl Seen {
+    /// Whether a disk of its holds this, or did when others heard of it.
+    fn has_held(&self, is_held: impl Fn(&Fold) -> bool) -> bool {
+        is_held(self.shadow.durable()) || self.lost.iter().any(is_held)
+    }
 }
 
 impl Default for Seen {
     fn default() -> Seen {
-        Seen { shadow: Shadow::default(), status: None, role: Role::Follower, is_excused: false }
+        Seen { shadow: Shadow::default(), status: None, role: Role::Follower, is_excused: false, lost: Vec::new() }
     }
 }
 
@@ -195,12 +204,15 @@ impl Chronicle {
         self.seen(node).shadow.on_durable(number);
     }
 
-    /// A member's disk was wiped or damaged: it starts from nothing, and its old promises are void.
+    /// A member's disk was replaced by a new one: it starts from nothing. What it promised counts where others heard it before.
     pub fn on_wiped(&mut self, node: NodeId) {
-        *self.seen(node) = Seen { is_excused: true, ..Seen::default() };
+        let seen = self.seen(node);
+        let mut lost = std::mem::take(&mut seen.lost);
+        lost.push(seen.shadow.durable().clone());
+        *seen = Seen { lost, ..Seen::default() };
     }
 
-    /// A member's disk may lie from now on: what it held is nobody's promise any more.
+    /// A member's disk has damaged something: it may come back with less than was reported durable.
     pub fn excuse(&mut self, node: NodeId) {
         self.seen(node).is_excused = true;
     }
@@ -210,13 +222,14 @@ impl Chronicle {
     /// # Errors
     /// `durable-survives`, `commit-on-quorum`.
     pub fn on_restart(&mut self, node: NodeId, recovered: &Durable) -> Result<(), Violation> {
+        let is_judged = self.rules.durable_survives;
         let seen = self.seen(node);
         seen.status = None;
         seen.role = Role::Follower;
-        if let Err(violation) = seen.shadow.on_restart(node, recovered)
-            && !seen.is_excused
-        {
-            return Err(violation);
+        let held = (seen.is_excused || !is_judged).then(|| seen.shadow.durable().clone());
+        if let Err(violation) = seen.shadow.on_restart(node, recovered) {
+            let Some(held) = held else { return Err(violation) };
+            seen.lost.push(held);
         }
         self.check_quorum_holds_the_end()
     }
@@ -250,23 +263,25 @@ impl Chronicle {
         Log { fold, entries: &self.entries }
     }
 
-    /// Whether a member has this committed entry on disk, or is excused.
+    /// Whether a member has this committed entry on disk, or had it when its disk lost it.
     fn has_on_disk(&self, node: NodeId, committed: Committed) -> bool {
         let seen = self.members.get(&node);
-        seen.is_some_and(|seen| seen.is_excused || self.rules.is_held(&self.log(seen.shadow.durable()), committed))
+        seen.is_some_and(|seen| seen.has_held(|fold| self.rules.is_held(&self.log(fold), committed)))
     }
 
-    /// The named members whose disks are to be believed.
-    fn believed<'a>(&'a self, named: &'a [NodeId]) -> impl Iterator<Item = (NodeId, &'a Seen)> {
-        let known = named.iter().filter_map(|id| self.members.get(id).map(|seen| (*id, seen)));
-        known.filter(|(_, seen)| !seen.is_excused)
+    /// The named members that are known.
+    fn known<'a>(&'a self, named: &'a [NodeId]) -> impl Iterator<Item = (NodeId, &'a Seen)> {
+        named.iter().filter_map(|id| self.members.get(id).map(|seen| (*id, seen)))
     }
 
     /// A node that voted for the leader, or promised its term to anybody, has that on disk.
     fn check_votes(&self, leader: NodeId, term: Term, voters: &[NodeId], is_by_name: bool) -> Result<(), Violation> {
-        for (voter, seen) in self.believed(voters) {
-            let promise = seen.shadow.durable().promise;
-            if promise.term < term || (is_by_name && promise.term == term && promise.vote != Some(leader)) {
+        let is_kept = |fold: &Fold| {
+            fold.promise.term > term || fold.promise.term == term && (!is_by_name || fold.promise.vote == Some(leader))
+        };
+        for (voter, seen) in self.known(voters) {
+            if !seen.has_held(is_kept) {
+                let promise = seen.shadow.durable().promise;
                 let what = format!("{leader} leads term {term} by the word of {voter}, whose disk says {promise:?}");
                 return Err(Violation::of("votes-are-durable", what));
             }
@@ -277,10 +292,9 @@ impl Chronicle {
     /// Every node that is said to hold the leader's history has the end of its log on disk.
     fn check_history(&self, leader: NodeId, term: Term, holders: &[NodeId]) -> Result<(), Violation> {
         let Some(end) = self.members.get(&leader).map(|seen| seen.shadow.emitted().last()) else { return Ok(()) };
-        for (holder, seen) in self.believed(holders) {
-            let durable = seen.shadow.durable();
-            if !durable.holds(end) {
-                let has = durable.last();
+        for (holder, seen) in self.known(holders) {
+            if !seen.has_held(|fold| fold.holds(end)) {
+                let has = seen.shadow.durable().last();
                 let what = format!(
                     "{leader} leads term {term} with a history through {end}; {holder} is to hold it, and its disk ends at {has}"
                 );
@@ -381,19 +395,23 @@ impl Chronicle {
             return Ok(());
         }
         self.membership = Some(status.membership.clone());
-        let Some(last) = self.committed.last().copied() else { return Ok(()) };
-        let memberships = [Some(&*status.membership), decided.as_deref()];
-        self.rules.check_on_quorum(node, last.lsn, memberships.into_iter().flatten(), |id| self.has_on_disk(id, last))
+        // Of a log that is a chain whoever holds the last one holds all.
+        let judged = if self.rules.log_matching { 1 } else { fresh.len() };
+        for committed in &self.committed[self.committed.len() - judged..] {
+            let memberships = [Some(&*status.membership), decided.as_deref()];
+            let holds = |id| self.has_on_disk(id, *committed);
+            self.rules.check_on_quorum(node, committed.lsn, memberships.into_iter().flatten(), holds)?;
+        }
+        Ok(())
     }
 
     fn check_quorum_holds_the_end(&self) -> Result<(), Violation> {
         let Some(membership) = &self.membership else { return Ok(()) };
-        let end = self.committed();
-        let Some(committed) = self.committed.last() else { return Ok(()) };
-        if !self.rules.is_lost(membership, |id| !self.has_on_disk(id, *committed)) {
-            return Ok(());
-        }
-        let what = format!("index {end} was committed, and a quorum of {:?} has it on no disk", membership.voters);
+        let judged = if self.rules.log_matching { 1 } else { self.committed.len() };
+        let judged = self.committed.iter().rev().take(judged);
+        let lost = judged.filter(|committed| self.rules.is_lost(membership, |id| !self.has_on_disk(id, **committed)));
+        let Some(Committed { lsn, .. }) = lost.last() else { return Ok(()) };
+        let what = format!("{lsn} was committed, and a quorum of {:?} has it on no disk", membership.voters);
         Err(Violation::of("commit-on-quorum", what))
     }
 

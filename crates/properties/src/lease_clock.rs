@@ -20,37 +20,45 @@ const TRUE_RATE: u64 = 1_000_000;
 /// Log time of one cluster, judged against true time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LeaseClock {
-    /// True time at which each command was first written down at a place, by index and digest of the command.
-    written: BTreeMap<(u64, u64), u64>,
-    /// The least of (log time - true time at the proposal) over all commands so far, in millionths of microseconds.
+    /// By how much log time might have moved on when each command was first written down at a place, by index and digest of the
+    /// command; in millionths of microseconds.
+    written: BTreeMap<(u64, u64), u128>,
+    /// The least of (log time - what it might have moved on until the proposal) over all commands so far, in the same unit.
     floor: Option<i128>,
     /// The place that brought the floor down last.
     at: u64,
     judged: u64,
-    /// The fastest clock that any host has had, in millionths of true time.
+    /// The fastest clock that any host has now, in millionths of true time.
     rate: u64,
+    /// Since when, and by how much log time might have moved on until then.
+    since: (u64, u128),
 }
 
 impl Default for LeaseClock {
     fn default() -> LeaseClock {
-        LeaseClock { written: BTreeMap::new(), floor: None, at: 0, judged: 0, rate: TRUE_RATE }
+        LeaseClock { written: BTreeMap::new(), floor: None, at: 0, judged: 0, rate: TRUE_RATE, since: (0, 0) }
     }
 }
 
 impl LeaseClock {
-    /// A host's clock runs at this speed, in millionths of true time.
-    pub fn on_rate(&mut self, rate: u64) {
-        if rate > self.rate {
-            self.rate = rate;
-            // Judged by another measure from here on.
-            self.floor = None;
-        }
+    /// From true time `now` on, in microseconds, the fastest clock of a host runs at this speed, in millionths of true time; a slower
+    /// one than true time's excuses nothing.
+    pub fn on_rate(&mut self, rate: u64, now: u64) {
+        self.since = (now, self.elapsed(now));
+        self.rate = rate.max(TRUE_RATE);
+    }
+
+    /// By how much log time may have moved on at true time `now`.
+    fn elapsed(&self, now: u64) -> u128 {
+        let (since, elapsed) = self.since;
+        elapsed + u128::from(self.rate) * u128::from(now.saturating_sub(since))
     }
 
     /// A member writes a command down at a place, at true time `now`, in microseconds.
     pub fn on_written(&mut self, index: u64, digest: u64, now: u64) {
         if index + REMEMBERED > self.judged {
-            self.written.entry((index, digest)).or_insert(now);
+            let elapsed = self.elapsed(now);
+            self.written.entry((index, digest)).or_insert(elapsed);
         }
     }
 
@@ -65,7 +73,7 @@ impl LeaseClock {
         self.on_clock(clock, now)?;
         self.judged = index;
         if let Some(proposed) = self.written.get(&(index, digest)) {
-            let lead = self.lead(clock, *proposed);
+            let lead = lead(clock, *proposed);
             if self.floor.is_none_or(|floor| lead < floor) {
                 self.floor = Some(lead);
                 self.at = index;
@@ -83,7 +91,7 @@ impl LeaseClock {
     /// As above.
     pub fn on_clock(&self, clock: Duration, now: u64) -> Result<(), Violation> {
         let Some(floor) = self.floor else { return Ok(()) };
-        let ahead_micros = (self.lead(clock, now) - floor) / i128::from(TRUE_RATE);
+        let ahead_micros = (lead(clock, self.elapsed(now)) - floor) / i128::from(TRUE_RATE);
         if ahead_micros <= SLACK_MICROS {
             return Ok(());
         }
@@ -99,11 +107,12 @@ impl LeaseClock {
     pub fn judged(&self) -> u64 {
         self.judged
     }
+}
 
-    fn lead(&self, clock: Duration, now: u64) -> i128 {
-        let micros = i128::try_from(clock.as_micros()).expect("the log's clock counts microseconds in 64 bits");
-        micros * i128::from(TRUE_RATE) - i128::from(self.rate) * i128::from(now)
-    }
+/// Log time beyond what it may have moved on, in millionths of microseconds.
+fn lead(clock: Duration, elapsed: u128) -> i128 {
+    let micros = i128::try_from(clock.as_micros()).expect("the log's clock counts microseconds in 64 bits");
+    micros * i128::from(TRUE_RATE) - i128::try_from(elapsed).expect("worlds last for hours")
 }
 
 #[cfg(test)]
@@ -126,10 +135,22 @@ mod tests {
     #[test]
     fn a_fast_clock_is_no_violation() {
         let mut clock = LeaseClock::default();
-        clock.on_rate(1_100_000);
+        clock.on_rate(1_100_000, 0);
         clock.on_written(1, 7, 0);
         assert_eq!(clock.on_applied(1, 7, Duration::ZERO, 0), Ok(()));
         assert_eq!(clock.on_clock(Duration::from_secs(11), 10 * SECOND), Ok(()));
         assert!(clock.on_clock(Duration::from_secs(12), 10 * SECOND).is_err());
+    }
+
+    /// Goal: a clock that was fast once excuses nothing later. Method: ten seconds of a fast clock, and ten without.
+    #[test]
+    fn a_clock_that_was_fast_once_excuses_nothing_later() {
+        let mut clock = LeaseClock::default();
+        clock.on_written(1, 7, 0);
+        assert_eq!(clock.on_applied(1, 7, Duration::ZERO, 0), Ok(()));
+        clock.on_rate(1_100_000, 0);
+        clock.on_rate(900_000, 10 * SECOND);
+        assert_eq!(clock.on_clock(Duration::from_secs(21), 20 * SECOND), Ok(()), "a second more in the first ten");
+        assert!(clock.on_clock(Duration::from_secs(22), 20 * SECOND).is_err());
     }
 }

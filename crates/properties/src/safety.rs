@@ -28,6 +28,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub struct Rules {
     /// Equal places imply equal entries and equal histories before them. (Paxos chooses slot by slot.)
     pub log_matching: bool,
+    /// A restart brings back all that was reported durable; switched off where a defect of disks is to show what follows from it.
+    pub durable_survives: bool,
     /// A leader's log only grows.
     pub leader_appends_only: bool,
     /// A vote is the `vote` of a durable [`hustings_core::Promise`]; otherwise its term alone is the vote.
@@ -43,6 +45,7 @@ impl Default for Rules {
     fn default() -> Rules {
         Rules {
             log_matching: true,
+            durable_survives: true,
             leader_appends_only: true,
             votes_are_promises: true,
             terms_are_places: true,

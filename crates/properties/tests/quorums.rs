@@ -1,7 +1,7 @@
 //! Goal: every node that is named in a quorum had it on disk, by the protocol's own quorums. Method: histories told by hand.
 
 use hustings_core::quorum::Quorums;
-use hustings_core::{Entry, Lsn, Membership, NodeId, Promise, Reason, Record, Role, Status, Term, Transition};
+use hustings_core::{Durable, Entry, Lsn, Membership, NodeId, Promise, Reason, Record, Role, Status, Term, Transition};
 use hustings_properties::{Chronicle, Rules, Violation};
 use std::sync::Arc;
 
@@ -68,4 +68,57 @@ fn whoever_is_said_to_hold_the_history_has_it_on_disk() {
     let both = || Reason::Synchronized(vec![NodeId(1), NodeId(2)]);
     assert_eq!(led_because(both(), 1), None);
     assert_eq!(led_because(both(), 0), Some("history-is-durable"));
+}
+
+/// Three members, of which n2 and n3 were given new disks; whoever of them has the entry on disk by then, and afterwards, is told.
+/// What is violated when n1 says that it is committed.
+fn committed_beside_new_disks(before: &[u64], afterwards: &[u64]) -> Option<&'static str> {
+    let mut chronicle = Chronicle::new(Rules::default());
+    let write = |chronicle: &mut Chronicle, node: u64| {
+        chronicle.on_record(NodeId(node), 1, &Record::Put(Entry::blank(END))).expect("all hold the same");
+        chronicle.on_durable(NodeId(node), 1);
+    };
+    write(&mut chronicle, 1);
+    before.iter().for_each(|node| write(&mut chronicle, *node));
+    chronicle.on_wiped(NodeId(2));
+    chronicle.on_wiped(NodeId(3));
+    afterwards.iter().for_each(|node| write(&mut chronicle, *node));
+    let membership = Arc::new(Membership::of_voters((1..=3).map(NodeId)));
+    let status = Status {
+        role: Role::Leader,
+        term: Term(1),
+        leader: Some(NodeId(1)),
+        last: END,
+        commit: 1,
+        first_index: 1,
+        is_suspended: false,
+        membership,
+    };
+    property(chronicle.on_status(NodeId(1), &status, None))
+}
+
+/// Goal: a disk that was lost excuses what its member had said by then, and nothing that it says since. Method: two of three lose theirs,
+/// and the third commits: by the word of one that held the entry then, of one that holds it now, and of nobody.
+#[test]
+fn a_disk_that_was_lost_excuses_nothing_that_comes_after_it() {
+    assert_eq!(committed_beside_new_disks(&[2], &[]), None);
+    assert_eq!(committed_beside_new_disks(&[], &[3]), None);
+    assert_eq!(committed_beside_new_disks(&[], &[]), Some("commit-on-quorum"));
+}
+
+/// Goal: a disk that has damaged what was on it may bring back less, once that is known to be so; another one may not. Method: a member
+/// that comes back with nothing.
+#[test]
+fn only_a_damaged_disk_may_bring_back_less() {
+    let come_back = |is_damaged: bool| {
+        let mut chronicle = Chronicle::new(Rules::default());
+        chronicle.on_record(NodeId(1), 1, &Record::Put(Entry::blank(END))).expect("it is alone");
+        chronicle.on_durable(NodeId(1), 1);
+        if is_damaged {
+            chronicle.excuse(NodeId(1));
+        }
+        property(chronicle.on_restart(NodeId(1), &Durable::default()))
+    };
+    assert_eq!(come_back(false), Some("durable-survives"));
+    assert_eq!(come_back(true), None);
 }

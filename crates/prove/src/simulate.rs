@@ -299,7 +299,7 @@ impl Simulation<'_> {
     {
         let (shortest, violation) = match &last.violation {
             Some((at, violation)) => {
-                let shortest = shrink::<P, KvStore>(&plan, options, plants, violation.property, SHRINK_RUNS);
+                let shortest = shrink::<P, KvStore>(&plan, options, plants, violation, SHRINK_RUNS);
                 (shortest, Some((*at, violation.clone())))
             }
             None => (plan, None),

@@ -57,6 +57,8 @@ struct State {
     operations: u64,
     reads: u64,
     injected: u64,
+    /// Of these, those after which something else stands on the disk, or was read, than was written.
+    damaged: u64,
     is_off: bool,
     /// Syncs succeed and do nothing.
     lies: bool,
@@ -302,6 +304,11 @@ impl SimulatedDisk {
         self.state().injected
     }
 
+    /// Whether something else stands on it, or was read, than was written: what was synced may not come back.
+    pub fn is_damaged(&self) -> bool {
+        self.state().damaged > 0
+    }
+
     /// Starts the machine (or only the process) again. Files opened before answer nothing any more, and faults are over.
     pub fn restart(&self, loss: Loss) {
         let mut state = self.state();
@@ -453,7 +460,7 @@ impl File for SimulatedFile {
         if rots && count > 0 {
             let bit = coin as usize % (count * 8);
             buffer[bit / 8] ^= 1 << (bit % 8);
-            state.injected += 1;
+            (state.injected, state.damaged) = (state.injected + 1, state.damaged + 1);
         }
         Ok(count)
     }
@@ -464,7 +471,7 @@ impl File for SimulatedFile {
         if !matches!(outcome, DiskOutcome::Fails) {
             let astray = match state.faults.misdirected_at {
                 Some((operation, sectors)) if operation == state.operations => {
-                    state.injected += 1;
+                    (state.injected, state.damaged) = (state.injected + 1, state.damaged + 1);
                     sectors * SECTOR as u64
                 }
                 _ => 0,

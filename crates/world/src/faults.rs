@@ -102,7 +102,6 @@ impl<P: Protocol, S: Service> World<P, S> {
             Command::Disk(who, fault) => self.each(*who, |world, at| world.fault_disk(at, *fault)),
             Command::Wipe(who) => self.each(*who, World::wipe),
             Command::Clock(who, rate) => {
-                self.lease_clock.on_rate(*rate);
                 self.each(*who, |world, at| {
                     // Time that has passed counts at the old speed: convert it to as much at the new one.
                     let (now, rate, machine) = (world.now, (*rate).max(1), &mut world.machines[at]);
@@ -110,6 +109,8 @@ impl<P: Protocol, S: Service> World<P, S> {
                     machine.told_elapsed_at = now.saturating_sub(untold);
                     machine.rate = rate;
                 });
+                let fastest = self.machines.iter().map(|machine| machine.rate).max();
+                self.lease_clock.on_rate(fastest.unwrap_or_default(), self.now);
             }
             Command::Suspend(who, micros) => self.each(*who, |world, at| {
                 world.machines[at].is_paused = true;
@@ -291,9 +292,6 @@ impl<P: Protocol, S: Service> World<P, S> {
                 let rots_read = Some(machine.disk.reads() + read.max(1));
                 machine.disk.plan(Faults { rots_read, ..Faults::default() });
             }
-        }
-        if matches!(fault, DiskFault::Misdirect(_) | DiskFault::Rot(_)) {
-            self.judge.excuse(self.machines[at].id);
         }
     }
 

@@ -86,6 +86,8 @@ pub struct Load {
     /// Whether clients ask nobody but members.
     is_peace: bool,
     revision: i64,
+    /// The highest revision up to which anybody asked for compaction.
+    pub(crate) compacted_max: i64,
     dice: Dice,
     /// The mean pause of clients now, in microseconds.
     pace: u64,
@@ -140,6 +142,7 @@ impl Load {
             is_over: false,
             is_peace: false,
             revision: 0,
+            compacted_max: 0,
             dice: Dice::new(settings.seed, 11, 0),
             pace: settings.load.pause,
             keys_read: Vec::new(),
@@ -327,7 +330,9 @@ impl<P: Protocol, S: Service> World<P, S> {
             pending.request = Some(request);
         }
         if self.load.dice.below(COMPACT_EVERY) == 0 && self.load.revision > COMPACT_KEEPS {
-            let compact = Command::Compact(Compact { revision: self.load.revision - COMPACT_KEEPS });
+            let revision = self.load.revision - COMPACT_KEEPS;
+            self.load.compacted_max = self.load.compacted_max.max(revision);
+            let compact = Command::Compact(Compact { revision });
             self.propose(at, Asked::Operator, EntryKind::Command, compact.to_payload());
         }
     }

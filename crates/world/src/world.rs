@@ -336,6 +336,9 @@ impl<P: Protocol, S: Service> World<P, S> {
         machine.life = Life::Up;
         machine.told_elapsed_at = self.now;
         machine.applied = 0;
+        if self.machines[at].disk.is_damaged() {
+            self.judge.excuse(id);
+        }
         if let Err(violation) = self.judge.on_restart(id, &recovered.durable) {
             self.verdict = Err(violation);
             return;

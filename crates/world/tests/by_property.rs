@@ -36,12 +36,14 @@ impl<P: Searched> Cell<P> {
         Cell { property, options: P::Options::default(), sound: P::Options::default(), plants }
     }
 
-    /// One property hides another: a second vote is convicted before it makes a second leader. So half of the runs ask nothing of votes.
+    /// One property hides another: a second vote is convicted before it makes a second leader, and a log that a restart shortened before
+    /// its member leads. So half of the runs ask nothing of votes, and half of restarts.
     fn by_seeds(&self) -> Option<Conviction> {
         (1..=SEEDS).find_map(|seed| {
             let nodes = [3, 5][seed as usize % 2];
             let mut plan = Plan::draw(seed, nodes, 60 * SECOND);
             plan.settings.rules.votes_are_promises = seed % 4 < 2;
+            plan.settings.rules.durable_survives = seed % 8 < 4;
             let (_, violation) = run::<P, KvStore>(&plan, &self.options, self.plants, 0).violation?;
             self.convicts(format!("seed {seed}, {nodes} members"), violation.property, &plan)
         })

@@ -58,7 +58,7 @@ fn by_seeds(first: u64, last: u64, options: &Options, plants: Plants) -> Option<
         let nodes = [3, 5][seed as usize % 2];
         let plan = Plan::draw(seed, nodes, 60 * SECOND);
         let (_, violation) = run::<Raft, KvStore>(&plan, options, plants, 0).violation?;
-        let short = shrink::<Raft, KvStore>(&plan, options, plants, violation.property, SHRINK_TRIES);
+        let short = shrink::<Raft, KvStore>(&plan, options, plants, &violation, SHRINK_TRIES);
         let length = format!("{} of {} faults", short.faults.len(), plan.faults.len());
         let scheduler = format!("seed {seed}, {nodes} members: {length}");
         Some(Conviction::of_plan(scheduler, violation.property, &short))

@@ -348,14 +348,16 @@ impl<'a, P: Protocol> Explorer<'a, P> {
                 None => history.committed.push(Committed { lsn, value: placed.value, reign: facts.term }),
             }
         }
-        if facts.commit > known
-            && let Some(last) = history.committed.last()
-        {
+        if history.committed.len() as u64 > known {
             let disks: Vec<Rc<Facts>> = row.members.iter().map(|member| self.facts(*member)).collect();
             // A number below 1 is no member's.
             let disk = |node: NodeId| disks.get((node.0 as usize).wrapping_sub(1));
-            let holds = |node| disk(node).is_some_and(|disk| rules.is_held(&**disk, *last));
-            rules.check_on_quorum(id, last.lsn, [&*facts.membership], holds)?;
+            // Of a log that is a chain whoever holds the last one holds all.
+            let judged = if rules.log_matching { history.committed.len() - 1 } else { known as usize };
+            for committed in &history.committed[judged..] {
+                let holds = |node| disk(node).is_some_and(|disk| rules.is_held(&**disk, *committed));
+                rules.check_on_quorum(id, committed.lsn, [&*facts.membership], holds)?;
+            }
         }
         let (applied, state) = facts.applied;
         if applied > 0 {

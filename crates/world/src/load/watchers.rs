@@ -38,6 +38,14 @@ impl<P: Protocol, S: Service> World<P, S> {
             while next <= view.revision() {
                 let mut events = match view.events_since(next, &KeyRange::all(), WATCH_LIMIT) {
                     Ok(events) => events,
+                    Err(compacted) if compacted.compact_revision > self.load.compacted_max => {
+                        let (told, asked) = (compacted.compact_revision, self.load.compacted_max);
+                        let what = format!(
+                            "a watcher from revision {next} is told that all below {told} was compacted, and nobody asked for more than {asked}"
+                        );
+                        self.verdict = Err(Violation::of("watch-without-gap", what));
+                        return;
+                    }
                     Err(compacted) => {
                         next = compacted.compact_revision;
                         has_missed_history = true;
