@@ -408,9 +408,9 @@ impl Chronicle {
     fn check_quorum_holds_the_end(&self) -> Result<(), Violation> {
         let Some(membership) = &self.membership else { return Ok(()) };
         let judged = if self.rules.log_matching { 1 } else { self.committed.len() };
-        let judged = self.committed.iter().rev().take(judged);
-        let lost = judged.filter(|committed| self.rules.is_lost(membership, |id| !self.has_on_disk(id, **committed)));
-        let Some(Committed { lsn, .. }) = lost.last() else { return Ok(()) };
+        let mut judged = self.committed[self.committed.len().saturating_sub(judged)..].iter();
+        let lost = judged.find(|committed| self.rules.is_lost(membership, |id| !self.has_on_disk(id, **committed)));
+        let Some(Committed { lsn, .. }) = lost else { return Ok(()) };
         let what = format!("{lsn} was committed, and a quorum of {:?} has it on no disk", membership.voters);
         Err(Violation::of("commit-on-quorum", what))
     }
