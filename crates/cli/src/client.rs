@@ -181,7 +181,7 @@ pub(crate) async fn connect(matches: &ArgMatches) -> Result<Client> {
 /// The caller is not let in.
 pub(crate) async fn log_in(matches: &ArgMatches) -> Result<()> {
     match connect(matches).await {
-        Err(error) if error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed) => Err(error),
+        Err(error) if credentials::is_refusal(&error) => Err(error),
         _ => Ok(()),
     }
 }
@@ -380,19 +380,19 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
             Err(status) if has_heard && CutShort::told_by(&status).is_some() => Ok(Some(status)),
             Err(status) => Err(from_status(&status)),
         };
-        let is_refused =
-            |error: &anyhow::Error| error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed);
         let refusal = match end {
             Ok(refusal) => refusal,
             // A token runs out while a watch goes on, and is missed where it goes on elsewhere; some etcds say "permission denied".
-            Err(error) if is_refused(&error) && !has_new_token && credentials::named(matches).is_some() => {
+            Err(error)
+                if credentials::is_refusal(&error) && !has_new_token && credentials::named(matches).is_some() =>
+            {
                 let asking = credentials::renew_token(matches, &client);
                 match tokio::time::timeout(timeout_of(matches), asking).await {
                     Ok(Ok(())) => {
                         has_new_token = true;
                         continue;
                     }
-                    Ok(Err(error)) if is_refused(&error) => return Err(error),
+                    Ok(Err(error)) if credentials::is_refusal(&error) => return Err(error),
                     // This member has not heard it: the next one may.
                     _ => None,
                 }

@@ -129,6 +129,11 @@ pub(crate) async fn authenticate(matches: &ArgMatches, client: &Client) -> Resul
     renew_token(matches, client).await
 }
 
+/// Whether a command ends because of who asks.
+pub(crate) fn is_refusal(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed)
+}
+
 /// Waits until a request was refused because its token has run out.
 pub(crate) async fn token_refused() {
     REFUSED.notified().await;

@@ -92,7 +92,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
         }
         seen = look(matches).await;
         // A token that ended was replaced: who is refused now is not let in any more.
-        if seen.as_ref().is_err_and(is_refusal) {
+        if seen.as_ref().is_err_and(credentials::is_refusal) {
             return seen.map(drop);
         }
     }
@@ -128,17 +128,13 @@ async fn wait(matches: &ArgMatches, patience: Duration) -> Result<()> {
 async fn look(matches: &ArgMatches) -> Result<Cluster> {
     log_in(matches).await?;
     match look_once(matches).await {
-        Err(error) if is_refusal(&error) && credentials::token().is_some() => {
+        Err(error) if credentials::is_refusal(&error) && credentials::token().is_some() => {
             credentials::forget_token();
             log_in(matches).await?;
             look_once(matches).await
         }
         seen => seen,
     }
-}
-
-fn is_refusal(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed)
 }
 
 async fn look_once(matches: &ArgMatches) -> Result<Cluster> {

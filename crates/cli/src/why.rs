@@ -6,7 +6,9 @@ use crate::client::log_in;
 use crate::elect::{store_arguments, verbs};
 use crate::exit::{Code, Exit};
 use crate::http;
-use crate::output::{Format, common, endpoints_of, format_of, not_found, options_of, timeout_of, unavailable};
+use crate::output::{
+    Format, common, endpoints_of, format_of, not_found, one_line, options_of, timeout_of, unavailable,
+};
 use crate::status::is_same;
 use anyhow::Result;
 use bytes::Bytes;
@@ -107,8 +109,7 @@ pub(crate) fn names_members(matches: &ArgMatches) -> bool {
 
 /// Text for a terminal: names and reasons may come from anywhere, and control characters would be obeyed.
 pub(crate) fn plain(text: &str) -> String {
-    let is_shown = |character: char| !character.is_control() || character == '\n';
-    text.chars().map(|character| if is_shown(character) { character } else { char::REPLACEMENT_CHARACTER }).collect()
+    text.split('\n').map(one_line).collect::<Vec<_>>().join("\n")
 }
 
 /// The last microsecond that a time names: all of its second, or of the last digit that is given, one millisecond at least: sentences

@@ -7,15 +7,9 @@ use std::sync::Arc;
 
 const END: Lsn = Lsn::new(1, 1);
 
-/// The first `holders` of five members have the entry on disk, and the first says that it is committed.
-fn committed_by(quorums: Quorums, holders: u64) -> Result<(), Violation> {
-    let mut chronicle = Chronicle::new(Rules { quorums, ..Rules::default() });
-    for node in (1..=holders).map(NodeId) {
-        chronicle.on_record(node, 1, &Record::Put(Entry::blank(END)))?;
-        chronicle.on_durable(node, 1);
-    }
-    let membership = Arc::new(Membership::of_voters((1..=5).map(NodeId)));
-    let status = Status {
+/// The first of so many voters leads, and says that the entry is committed.
+fn leader_of(voters: u64) -> Status {
+    Status {
         role: Role::Leader,
         term: Term(1),
         leader: Some(NodeId(1)),
@@ -23,9 +17,18 @@ fn committed_by(quorums: Quorums, holders: u64) -> Result<(), Violation> {
         commit: 1,
         first_index: 1,
         is_suspended: false,
-        membership,
-    };
-    chronicle.on_status(NodeId(1), &status, None)
+        membership: Arc::new(Membership::of_voters((1..=voters).map(NodeId))),
+    }
+}
+
+/// The first `holders` of five members have the entry on disk, and the first says that it is committed.
+fn committed_by(quorums: Quorums, holders: u64) -> Result<(), Violation> {
+    let mut chronicle = Chronicle::new(Rules { quorums, ..Rules::default() });
+    for node in (1..=holders).map(NodeId) {
+        chronicle.on_record(node, 1, &Record::Put(Entry::blank(END)))?;
+        chronicle.on_durable(node, 1);
+    }
+    chronicle.on_status(NodeId(1), &leader_of(5), None)
 }
 
 fn property(verdict: Result<(), Violation>) -> Option<&'static str> {
@@ -83,18 +86,7 @@ fn committed_beside_new_disks(before: &[u64], afterwards: &[u64]) -> Option<&'st
     chronicle.on_wiped(NodeId(2));
     chronicle.on_wiped(NodeId(3));
     afterwards.iter().for_each(|node| write(&mut chronicle, *node));
-    let membership = Arc::new(Membership::of_voters((1..=3).map(NodeId)));
-    let status = Status {
-        role: Role::Leader,
-        term: Term(1),
-        leader: Some(NodeId(1)),
-        last: END,
-        commit: 1,
-        first_index: 1,
-        is_suspended: false,
-        membership,
-    };
-    property(chronicle.on_status(NodeId(1), &status, None))
+    property(chronicle.on_status(NodeId(1), &leader_of(3), None))
 }
 
 /// Goal: a disk that was lost excuses what its member had said by then, and nothing that it says since. Method: two of three lose theirs,
