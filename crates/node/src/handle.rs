@@ -326,7 +326,7 @@ impl<S: StateMachine> Handle<S> {
         self.status.clone()
     }
 
-    /// Follows the index of the last applied entry; the latest wins. Wakes after each batch.
+    /// Follows the index of the last applied entry; the latest wins. Wakes after each batch, when [`Handle::status`] shows it.
     pub fn applied_changes(&self) -> watch::Receiver<u64> {
         self.applied.clone()
     }

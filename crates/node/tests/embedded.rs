@@ -57,6 +57,28 @@ async fn proposals_through_a_follower_survive_the_leaders_stop_and_are_applied_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_is_woken_by_an_applied_entry_finds_it_in_the_status() {
+    // Goal: an embedder that waits for a position misses none. Method: a thread looks at the index all the time, and at the
+    // status each time that it has moved, while commands are applied.
+    let troupe = Troupe::started(1);
+    let handle = troupe.handle(troupe.leader().await);
+    let (applied, watched) = (handle.applied_changes(), handle.clone());
+    let watcher = std::thread::spawn(move || {
+        let mut moved = 0;
+        while moved < 2000 {
+            let index = *applied.borrow();
+            let shown = watched.status().applied.index;
+            assert!(shown >= index, "entry {index} is told, and the status shows {shown}");
+            moved = index;
+        }
+    });
+    while !watcher.is_finished() {
+        propose(handle, "one").await;
+    }
+    watcher.join().expect("it saw none too early");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_far_behind_fetches_a_snapshot() {
     // Goal: RA-7 over real links. Method: snapshots every 20 entries, none kept below; one node sleeps through 200 writes.
     let mut troupe = Troupe::of(3);

@@ -128,6 +128,13 @@ impl Running {
         }
     }
 
+    /// Waits for a line that contains `wanted`, unless it has printed one by now; gives it.
+    #[track_caller]
+    pub fn line_ever_with(&mut self, wanted: &str) -> String {
+        let seen = self.so_far().iter().find(|line| line.contains(wanted)).cloned();
+        seen.unwrap_or_else(|| self.line_with(wanted))
+    }
+
     /// The lines that it has printed by now.
     pub fn so_far(&mut self) -> &[String] {
         self.seen.extend(self.lines.try_iter());

@@ -197,12 +197,13 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.write_batch();
         self.tell_transitions();
         self.watch_disk();
+        self.tell_status();
+        // After the status: whoever is woken by this looks there, and is not woken again.
         let applied = self.replica.applied().index;
         if applied != self.told_applied {
             self.told_applied = applied;
             self.wiring.applied.send_replace(applied);
         }
-        self.tell_status();
     }
 
     pub(super) fn tell_status(&mut self) {
