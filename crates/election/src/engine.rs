@@ -527,11 +527,12 @@ fn refusal_of(asked: Duration, granted: Duration, store: &str) -> Option<String>
     })
 }
 
-/// However the thread ends: belief ends before the store's connections do.
+/// However the thread ends: belief ends before the store's connections do, and whoever waits for that hears of it.
 impl Drop for Host {
     fn drop(&mut self) {
         for tenure in self.runners.values().filter_map(|runner| runner.tenure.as_ref()) {
             tenure.end();
+            tenure.tell(Phase::Over(Loss::Silence));
         }
     }
 }

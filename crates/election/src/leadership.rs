@@ -74,9 +74,9 @@ impl Tenure {
     }
 
     /// Waits until it is time to stop: why, and the moment at which all must have ended; 0 where that has passed.
-    async fn stopping(&self) -> (Loss, u64) {
+    pub(crate) async fn stopping(&self) -> (Loss, u64) {
         let mut phase = self.phase.subscribe();
-        // The engine holds the other end for as long as the tenure is not over.
+        // The tenure holds the other end; the engine tells of its end, and so does the end of the engine.
         let seen = phase.wait_for(|phase| *phase != Phase::Leads).await.map(|phase| phase.clone());
         match seen {
             Ok(Phase::Stopping { loss, by_micros }) => (loss, by_micros),

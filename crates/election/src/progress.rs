@@ -58,6 +58,10 @@ impl Ticker {
             return Some(now + at_most);
         }
         self.0.is_stalled.send_replace(true);
+        // A tick of this moment may have seen that nothing was stalled, and be the last one.
+        if self.0.ticked_micros.load(Ordering::Acquire) + at_most > now {
+            self.0.is_stalled.send_replace(false);
+        }
         None
     }
 

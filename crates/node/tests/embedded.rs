@@ -79,6 +79,42 @@ async fn who_is_woken_by_an_applied_entry_finds_it_in_the_status() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_has_an_answer_finds_it_in_the_status() {
+    // Goal: what was answered is in the status that is asked for next, of a member that has much to do. Method: many propose all the
+    // time, and somebody changes how a member is described and looks at once, as does whoever reads at a follower.
+    let troupe = Troupe::started(3);
+    let (leader, follower) = (troupe.leader().await, troupe.follower().await);
+    let (handle, other) = (troupe.handle(leader), troupe.handle(follower).clone());
+    propose(handle, "first").await;
+    let crowd: Vec<_> = (0..64)
+        .map(|_| {
+            let handle = handle.clone();
+            tokio::spawn(async move {
+                loop {
+                    let applied = handle.propose(Bytes::from_static(b"more")).await.expect("it is applied");
+                    let shown = handle.status().applied;
+                    assert!(shown >= applied.lsn, "{} is answered, and the status shows {shown}", applied.lsn);
+                }
+            })
+        })
+        .collect();
+    let mut member = handle.status().membership.members[&leader].clone();
+    for number in 0..200 {
+        member.client_urls = vec![format!("http://client:{number}")];
+        let change = MembershipChange::of([Change::Describe(leader, member.clone())]);
+        let told = in_time(handle.change_membership(change)).await.expect("it is made");
+        assert_eq!(told.members[&leader], member);
+        assert_eq!(handle.status().membership.members[&leader], member, "change {number}");
+        in_time(other.read()).await.expect("it is served");
+        assert_eq!(other.status().membership.members[&leader], member, "change {number}, where somebody has read");
+    }
+    for one in crowd {
+        assert!(!one.is_finished(), "{:?}", one.await);
+        one.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_far_behind_fetches_a_snapshot() {
     // Goal: RA-7 over real links. Method: snapshots every 20 entries, none kept below; one node sleeps through 200 writes.
     let mut troupe = Troupe::of(3);

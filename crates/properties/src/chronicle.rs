@@ -212,6 +212,11 @@ impl Chronicle {
         *seen = Seen { lost, ..Seen::default() };
     }
 
+    /// Whether what this member has come back with is less than it had said to be durable, or something else.
+    pub fn brings_back_less(&self, node: NodeId, recovered: &Durable) -> bool {
+        self.members.get(&node).is_some_and(|seen| seen.shadow.clone().on_restart(node, recovered).is_err())
+    }
+
     /// A member's disk has damaged something: it may come back with less than was reported durable.
     pub fn excuse(&mut self, node: NodeId) {
         self.seen(node).is_excused = true;

@@ -320,7 +320,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         let Some(last) = machine.syncing.take() else { return };
         machine.stalled_since = None;
         self.counts.syncs += 1;
-        machine.disk.lie(machine.plants.lying_sync);
+        machine.has_lied |= machine.lies;
+        machine.disk.lie(machine.lies || machine.plants.lying_sync);
         let synced = wal.sync();
         machine.disk.lie(false);
         if let Err(error) = synced {

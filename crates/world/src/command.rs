@@ -39,8 +39,10 @@ impl fmt::Display for Target {
 pub enum DiskFault {
     /// Nothing that was asked for gets done.
     Stall,
-    /// The disk works again, as fast as at first.
+    /// The disk works again, as fast as at first, and keeps its word.
     Recover,
+    /// Syncs say that they are done, and do nothing.
+    Lie,
     /// Syncs take so many microseconds.
     Slow(u64),
     /// So many more bytes, then it is full.
@@ -299,6 +301,7 @@ impl fmt::Display for Command {
             Command::Disk(who, fault) => match fault {
                 DiskFault::Stall => write!(f, "disk {who} stall"),
                 DiskFault::Recover => write!(f, "disk {who} recover"),
+                DiskFault::Lie => write!(f, "disk {who} lie"),
                 DiskFault::Slow(micros) => write!(f, "disk {who} slow {}", shown(*micros)),
                 DiskFault::Full(bytes) => write!(f, "disk {who} full {bytes}"),
                 DiskFault::Roomy => write!(f, "disk {who} roomy"),

@@ -76,6 +76,14 @@ const JOINED_MAX: u64 = 3;
 /// Beyond those, somebody new in so many microseconds at most: a machine in a crowd of removed ones is unrealistic.
 const JOIN_EVERY: u64 = 30_000_000;
 
+/// One of so many members that lose their promises has a disk that lies until the power goes; the others have a blank one.
+const LIARS: u64 = 3;
+
+/// Whether a command takes a member's promises, or may do so.
+pub(crate) fn takes_promises(command: &Command) -> bool {
+    matches!(command, Command::Wipe(_) | Command::Disk(_, DiskFault::Lie))
+}
+
 /// Draws the faults of one plan.
 pub(crate) struct Drawing<'a> {
     pub(crate) dice: Dice,
@@ -258,7 +266,14 @@ impl Drawing<'_> {
             // Of fewer than three a wiped one takes a quorum's promises with it.
             Kind::Wipe if !self.has_wiped && self.nodes >= 3 => {
                 self.has_wiped = true;
-                self.push(at, Command::Wipe(node));
+                if lasts.is_multiple_of(LIARS) {
+                    self.push(at, Command::Disk(node, DiskFault::Lie));
+                    self.push(at + lasts / 4, Command::PowerOff(node));
+                    self.push(at + lasts / 2, Command::Disk(node, DiskFault::Recover));
+                    self.push(at + lasts / 2, Command::Restart(node));
+                } else {
+                    self.push(at, Command::Wipe(node));
+                }
                 self.push(at + lasts / 2, Command::Remove(node));
                 self.push(end, Command::Join);
             }

@@ -261,8 +261,10 @@ impl<P: Protocol, S: Service> World<P, S> {
         let next = |count: u64| Some(machine.disk.operations() + count.max(1));
         match fault {
             DiskFault::Stall => machine.is_stalled = true,
+            DiskFault::Lie => machine.lies = true,
             DiskFault::Recover => {
                 machine.pace = self.settings.disk;
+                machine.lies = false;
                 if std::mem::take(&mut machine.is_stalled) {
                     self.at(self.now, EventKind::Synced(at, life));
                 }
@@ -303,6 +305,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         machine.life = Life::Down;
         machine.is_stranger = true;
         machine.is_powered_off = false;
+        (machine.lies, machine.has_lied) = (false, false);
         self.judge.on_wiped(machine.id);
     }
 

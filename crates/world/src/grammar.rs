@@ -99,7 +99,7 @@ pub const HEADERS: [Sentence; 7] = [
 ];
 
 /// Lines about what is done to the world, in order.
-pub const GRAMMAR: [Sentence; 53] = [
+pub const GRAMMAR: [Sentence; 54] = [
     line("wait TIME", "wait 250ms", "time passes"),
     line(
         "settle TIME",
@@ -143,7 +143,12 @@ pub const GRAMMAR: [Sentence; 53] = [
         "all links, from now on, as `network` has them",
     ),
     line("disk WHO stall", "disk leader stall", "nothing that is asked of the disk gets done"),
-    line("disk WHO recover", "disk n1 recover", "it works again"),
+    line("disk WHO recover", "disk n1 recover", "it works again, and keeps its word"),
+    line(
+        "disk WHO lie",
+        "disk n1 lie",
+        "syncs say that they are done, and do nothing: the next power cut takes what was said",
+    ),
     line("disk WHO slow TIME", "disk n2 slow 300ms", "a sync takes so long"),
     line("disk WHO full BYTES", "disk n1 full 4096", "so many more bytes, then it is full"),
     line("disk WHO roomy", "disk n1 roomy", "it has room again"),

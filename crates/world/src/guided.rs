@@ -17,6 +17,7 @@ use crate::command::{Command, Target};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::digested::Service;
+use crate::drawing::takes_promises;
 use crate::journal::Line;
 use crate::machine::Plants;
 use crate::seed::{End, Plan, Report, run_covered};
@@ -97,11 +98,12 @@ struct Moment {
     turned: Option<Target>,
 }
 
-/// Spares quorums, as seeds do: of fewer than three members a wiped one takes a quorum's promises with it, and so do two of more.
+/// Spares quorums, as seeds do: of fewer than three members a wiped one takes a quorum's promises with it, and so do two of more; a disk
+/// that lies may do the same.
 fn spare_quorums(plan: &mut Plan) {
     let mut wipes_left = usize::from(plan.settings.nodes >= 3);
     plan.faults.retain(|(_, command)| {
-        let is_wipe = matches!(command, Command::Wipe(_));
+        let is_wipe = takes_promises(command);
         let stays = !is_wipe || wipes_left > 0;
         wipes_left -= usize::from(is_wipe && stays);
         stays
@@ -350,13 +352,15 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::DiskFault;
 
     /// Goal: no plan takes away what its cluster needs to be safe. Method: two members wiped, of one and of five; the rest stays.
     #[test]
     fn no_plan_wipes_a_quorum() {
         let left = |nodes: u64| {
             let mut plan = Plan::draw(1, nodes, 1_000_000);
-            plan.faults = (1..=2).map(|id| (id, Command::Wipe(Target::Node(id)))).collect();
+            plan.faults =
+                vec![(1, Command::Wipe(Target::Node(1))), (2, Command::Disk(Target::Node(2), DiskFault::Lie))];
             plan.faults.push((3, Command::Heal));
             spare_quorums(&mut plan);
             plan.faults.len()

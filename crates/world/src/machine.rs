@@ -140,6 +140,9 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) founding: Arc<Membership>,
     /// Whether its disk is another one than the cluster knows: nobody speaks with it.
     pub(crate) is_stranger: bool,
+    /// Whether its disk says of syncs that they are done, and does nothing; and whether it has done so.
+    pub(crate) lies: bool,
+    pub(crate) has_lied: bool,
     pub(crate) timers: Vec<Armed<P::Timer>>,
     pub(crate) unsynced: Vec<(RecordNumber, Record)>,
     /// The record that a planted defect writes again.
@@ -203,6 +206,8 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             lives: 0,
             founding,
             is_stranger: false,
+            lies: false,
+            has_lied: false,
             timers: Vec::new(),
             unsynced: Vec::new(),
             again: None,

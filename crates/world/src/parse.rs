@@ -247,6 +247,7 @@ impl Command {
                 let fault = match words.one_of("what goes wrong", "fault of a disk", &fixed(statement))? {
                     "stall" => DiskFault::Stall,
                     "recover" => DiskFault::Recover,
+                    "lie" => DiskFault::Lie,
                     "slow" => DiskFault::Slow(words.time("the time of a sync")?),
                     "full" => DiskFault::Full(words.at_most("the number of bytes that are left", BYTES_MAX)?),
                     "roomy" => DiskFault::Roomy,

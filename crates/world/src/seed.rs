@@ -14,7 +14,7 @@ use crate::command::Command;
 use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::digested::Service;
-use crate::drawing::{Drawing, KINDS};
+use crate::drawing::{Drawing, KINDS, takes_promises};
 use crate::journal::{Counts, Journal};
 pub use crate::liveness::LIVENESS_TIMEOUTS;
 use crate::liveness::{linearizable, live};
@@ -144,7 +144,7 @@ impl Plan {
             nodes: self.settings.nodes,
             safety: self.safety,
             kinds: KINDS.to_vec(),
-            has_wiped: self.faults.iter().any(|(_, command)| matches!(command, Command::Wipe(_))),
+            has_wiped: self.faults.iter().any(|(_, command)| takes_promises(command)),
             present: (1..=self.settings.nodes + joined).collect(),
             ever: self.settings.nodes + joined,
             settings: &self.settings,

@@ -339,6 +339,9 @@ impl<P: Protocol, S: Service> World<P, S> {
         if self.machines[at].disk.is_damaged() {
             self.judge.excuse(id);
         }
+        if self.machines[at].has_lied && self.judge.brings_back_less(id, &recovered.durable) {
+            return self.turn_away(at);
+        }
         if let Err(violation) = self.judge.on_restart(id, &recovered.durable) {
             self.verdict = Err(violation);
             return;
@@ -355,6 +358,19 @@ impl<P: Protocol, S: Service> World<P, S> {
                 self.connect_soon(at, peer);
             }
         }
+    }
+
+    /// A member whose disk has lied came back without what it had said to be durable. Its peers know what it had said: they refuse it, it
+    /// ends, and only another member can take its place.
+    fn turn_away(&mut self, at: usize) {
+        let machine = &mut self.machines[at];
+        machine.end();
+        machine.life = Life::Refused("it brought back less than it had said to be durable".into());
+        machine.is_stranger = true;
+        let id = machine.id;
+        self.judge.on_wiped(id);
+        self.journal.note(self.now, Line::Host(id, "ends: its peers refuse it, because its disk has lied".into()));
+        self.record_member(at);
     }
 
     /// Ends a member's process. Peers hear of it if the machine goes on (`is_seen`).

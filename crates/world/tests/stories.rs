@@ -28,6 +28,7 @@ mod hostile;
 mod hostile_members;
 mod judges;
 mod laboratory;
+mod lying_disk;
 mod searching;
 mod seeds;
 mod sixth;

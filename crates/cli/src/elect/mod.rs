@@ -8,6 +8,7 @@ mod own;
 pub(crate) mod run;
 mod sidecar;
 mod signals;
+mod telling;
 pub(crate) mod verbs;
 mod warden;
 mod watchman;

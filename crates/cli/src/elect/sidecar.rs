@@ -234,6 +234,8 @@ impl Sidecar {
         let has_cage = self.containment == Containment::ControlGroup;
         warden.cage = has_cage.then(Cage::new).transpose().context("no control group for the command")?;
         let start = self.start(leadership, token, times, &warden.cage);
+        // The command may ask at once.
+        board.leads(leadership);
         say(format_args!("leads {}, token {token}", self.election.name()));
         if !warden.say(&start) {
             return Ok(End::NoWarden("the warden was gone before the command began".to_owned()));
@@ -244,7 +246,6 @@ impl Sidecar {
         let mut tick = tokio::time::interval(self.look_every(leadership));
         let mut extensions = leadership.extensions();
         let mut unkillable = Unkillable::default();
-        board.leads(leadership);
         // The reason why it stops, once it does, and whether this process ends then.
         let mut stopping: Option<(String, bool)> = None;
         // Whether this process has ended the warden, and the command with it.

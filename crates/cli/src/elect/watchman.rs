@@ -10,6 +10,7 @@
 
 use super::bounded_listener::BoundedListener;
 use super::notify::Notify;
+use super::telling::Telling;
 use anyhow::{Context, Result};
 use axum::body::Bytes;
 use axum::extract::State;
@@ -56,12 +57,20 @@ const HEARERS_MAX: usize = 32;
 struct Progress {
     /// The tenure in which the command runs, until it is told to stop.
     tenure: Option<(Token, Validity)>,
+    telling: Telling,
     /// The last transition in words.
     because: String,
     /// Transitions by their kind and, where something was lost, by its kind.
     transitions: BTreeMap<(&'static str, &'static str), u64>,
     /// The candidate whose renewals are counted.
     office: Option<Office>,
+}
+
+impl Progress {
+    fn valid(&self) -> Option<(Token, Duration)> {
+        let (token, validity) = self.tenure.as_ref()?;
+        Some((*token, validity.remaining()?))
+    }
 }
 
 /// The sidecar's state, as callers see it.
@@ -85,8 +94,14 @@ impl Board {
 
     /// Tells systemd and all watchers of a change of the candidacy, and counts it for the metrics.
     pub(crate) fn told(&self, change: &Change) {
+        let told = &mut self.lock();
+        for change in told.telling.on_change(change) {
+            self.tell(told, &change);
+        }
+    }
+
+    fn tell(&self, told: &mut Progress, change: &Change) {
         self.notify.told(change);
-        let mut told = self.lock();
         *told.transitions.entry((change.word(), change.loss().map_or("", Loss::word))).or_default() += 1;
         told.because = change.to_string();
         if let Change::Stops(token, _) | Change::Ends(token, _) = change {
@@ -106,12 +121,21 @@ impl Board {
     /// A tenure begins, and the command with it.
     pub(crate) fn leads(&self, leadership: &Leadership) {
         // Where it is over already, none begins.
-        self.lock().tenure = leadership.lead().ok().map(|lead| (lead.token(), leadership.validity()));
+        let Ok(lead) = leadership.lead() else { return };
+        let told = &mut self.lock();
+        let (counts, change) = told.telling.begin(lead.token());
+        told.tenure = counts.then(|| (lead.token(), leadership.validity()));
+        change.into_iter().for_each(|change| self.tell(told, &change));
     }
 
     fn valid(&self) -> Option<(Token, Duration)> {
-        let (token, validity) = self.lock().tenure.clone()?;
-        Some((token, validity.remaining()?))
+        self.lock().valid()
+    }
+
+    /// The tenure, if this process leads, and the last transition in words; of one moment.
+    fn stands(&self) -> (Option<(Token, Duration)>, String) {
+        let told = self.lock();
+        (told.valid(), told.because.clone())
     }
 
     /// The application's health, as callers report it; healthy until one has reported.
@@ -223,8 +247,8 @@ impl Drop for Listening {
 }
 
 async fn leader(State(board): State<Board>) -> Response {
-    let because = board.lock().because.clone();
-    match board.valid() {
+    let (valid, because) = board.stands();
+    match valid {
         Some((token, left)) => {
             let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
             let body = json!({
@@ -248,8 +272,9 @@ async fn events(State(board): State<Board>) -> Response {
     }
     let events = BroadcastStream::new(board.events.subscribe());
     // The first one says how it stands: who comes late need not ask twice. A change of this moment is told by both, and never by none.
-    let (leads, change) = (board.valid().is_some(), board.lock().because.clone());
-    let now = json!({"id": *board.id, "election": *board.election, "leads": leads, "change": change}).to_string();
+    let (valid, change) = board.stands();
+    let now =
+        json!({"id": *board.id, "election": *board.election, "leads": valid.is_some(), "change": change}).to_string();
     let later = events.filter_map(async |event| event.ok());
     let told = stream::once(async { now }).chain(later).map(|event| Ok::<_, Infallible>(Event::default().data(event)));
     Sse::new(told).into_response()

@@ -59,19 +59,20 @@ impl Host {
     }
 }
 
-/// Goal: a tenure that nobody was told of, since its first belief was over when it came, is given back, and the campaign goes on. Method: the
-/// process stands still between an answer and what it leads to; its host holds on until the work has stopped, and there is none.
-#[tokio::test]
-async fn a_tenure_whose_first_belief_is_over_is_given_back_and_the_campaign_goes_on() {
-    let (asked, condition, key) = (Asked::default(), Condition::new(), Key::next());
+/// A host whose store is open, and what ends a campaign in it.
+type Campaign = (Host, Key, oneshot::Receiver<Result<Arc<Tenure>, CampaignError>>);
+
+/// A candidate stands for an election at this store.
+fn campaign(asked: &Asked, named: Named) -> Campaign {
+    let (condition, key) = (Condition::new(), Key::next());
     let (orders, incoming) = mpsc::unbounded_channel();
     let seen = Arc::new(Seen::at("hustings://here".to_owned()));
     let mut host = Host::new(Box::new(asked.clone()), TTL, incoming, seen).expect("a descriptor is left");
     host.on_told(DriverEvent::Opened(TTL));
-    let (waiter, mut won) = oneshot::channel();
+    let (waiter, won) = oneshot::channel();
     let standing = Standing {
         election: "billing".to_owned(),
-        named: Named::new("a").held_until_stopped(),
+        named,
         ticker: Ticker::new(None),
         presence: condition.present(key, &orders),
         renewals: Arc::default(),
@@ -79,6 +80,32 @@ async fn a_tenure_whose_first_belief_is_over_is_given_back_and_the_campaign_goes
         changes: None,
     };
     host.on_order(Order::Stand(key, standing, waiter));
+    (host, key, won)
+}
+
+/// Goal: whoever waits for the end of a leadership hears of it when the thread that keeps it has died. Method: it dies while one leads.
+#[tokio::test]
+async fn a_leadership_ends_with_its_thread() {
+    let asked = Asked::default();
+    let (mut host, key, mut won) = campaign(&asked, Named::new("a"));
+    host.is_answered(key, &asked, Answer::Gone);
+    host.is_answered(key, &asked, Answer::Won(Token::new(7)));
+    let tenure = won.try_recv().expect("the campaign is over").expect("it leads");
+    let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+        let _host = host;
+        panic!("an impossible state");
+    }));
+    assert!(died.is_err());
+    let (loss, by_micros) = tokio::time::timeout(TTL, tenure.stopping()).await.expect("it is told");
+    assert_eq!((loss, by_micros), (Loss::Silence, 0));
+}
+
+/// Goal: a tenure that nobody was told of, since its first belief was over when it came, is given back, and the campaign goes on. Method: the
+/// process stands still between an answer and what it leads to; its host holds on until the work has stopped, and there is none.
+#[tokio::test]
+async fn a_tenure_whose_first_belief_is_over_is_given_back_and_the_campaign_goes_on() {
+    let asked = Asked::default();
+    let (mut host, key, mut won) = campaign(&asked, Named::new("a").held_until_stopped());
     host.is_answered(key, &asked, Answer::Gone);
     let (attempt, request) = asked.last();
     assert!(matches!(request, Request::Contend { .. }), "{request:?}");

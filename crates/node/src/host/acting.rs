@@ -61,10 +61,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let mut is_status_told = false;
         for action in actions.drain(..) {
             match &action {
-                Action::Announce(_) => is_status_told = false,
                 Action::Stop { .. } => self.tell_transitions(),
-                // A client that has an answer finds the status that it came from.
-                action if is_answer(action) && !is_status_told && !self.untold.is_empty() => {
+                // A client that has an answer finds the status that it came from: its membership, and what is applied.
+                action if is_answer(action) && !is_status_told => {
                     self.tell_status();
                     is_status_told = true;
                 }
@@ -185,6 +184,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             return;
         }
         self.act();
+        // What it leads to leaves with this turn.
+        self.watch_disk();
         if self.describing.is_due(self.replica.applied().index) {
             self.reconcile();
             self.act();
@@ -196,7 +197,6 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         }
         self.write_batch();
         self.tell_transitions();
-        self.watch_disk();
         self.tell_status();
         // After the status: whoever is woken by this looks there, and is not woken again.
         let applied = self.replica.applied().index;

@@ -114,8 +114,15 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
         let is_short = context.metrics.is_log_short();
         {
             // Dropped before waiting: while a view lives, every change of the store copies what it shares with it.
-            let view = context.read_local(&Caller::member(), Need::Nothing).await;
-            let Ok(view) = view else { return };
+            let view = match context.read_local(&Caller::member(), Need::Nothing).await {
+                Ok(view) => view,
+                Err(status) if EtcdError::of(&status) == Some(EtcdError::Stopped) || context.is_witness() => return,
+                // The loop does not answer now.
+                Err(_) => {
+                    tokio::time::sleep(LOOK_INTERVAL).await;
+                    continue;
+                }
+            };
             context.metrics.see_alarms(&view.alarms());
             // Both: a look forgets what was refused before it.
             let is_full = context.quota.look(&view);

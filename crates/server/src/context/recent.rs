@@ -58,13 +58,13 @@ impl Recent {
                 let is_news = is_news(told);
                 if is_news {
                     *told = users.clone();
+                    // Under the lock: of two that see different views at once, the older one does not come last.
+                    self.is_enabled.store(told.is_enabled, Ordering::Relaxed);
                 }
                 is_news
             });
         }
-        let is_enabled = self.users.borrow().is_enabled;
-        self.is_enabled.store(is_enabled, Ordering::Relaxed);
-        if is_enabled {
+        if self.users_count() {
             self.seen_at_us.store(self.now_us() + 1, Ordering::Relaxed);
         }
     }

@@ -202,6 +202,26 @@ async fn a_full_store_refuses_puts_and_nothing_else() {
     }
 }
 
+/// Goal: the alarm goes up although the store could not be looked at for a while. Method: a look comes to nothing
+/// before the store is full.
+#[tokio::test]
+async fn looks_in_vain_end_no_watch_over_the_quota() {
+    let served = Served::start_with(ServerOptions { quota_backend_bytes: 64 << 10, ..ServerOptions::default() }).await;
+    let mut kv = served.client().await.kv();
+    kv.put(put("a", "b")).await.unwrap();
+    served.double.fail_looks(1);
+    // Whatever is applied has the store looked at, and nobody else looks.
+    while served.double.fails_looks() {
+        served.double.pass_at_once(std::time::Duration::ZERO);
+        tokio::task::yield_now().await;
+    }
+    while kv.put(put("a", &"x".repeat(10_000))).await.is_ok() {}
+    let mut applied = hustings_server::Backend::applied_changes(&served.double);
+    while served.double.view().alarms().is_empty() {
+        applied.changed().await.unwrap();
+    }
+}
+
 /// Goal: a member whose log has no room to grow refuses what needs room at once: what is left would be full before an alarm is
 /// applied. Reads and deletes go on.
 #[tokio::test]

@@ -41,6 +41,8 @@ struct State {
     store: KvStore,
     index: u64,
     admins: Vec<Admin>,
+    /// So many looks at the store come to nothing, as where the loop has too much to do.
+    looks_in_vain: u64,
 }
 
 /// One member that is its own quorum.
@@ -77,7 +79,7 @@ impl Double {
             differing: BTreeSet::default(),
             compared_at: 0,
         };
-        let state = State { store: KvStore::new(), index: 0, admins: Vec::new() };
+        let state = State { store: KvStore::new(), index: 0, admins: Vec::new(), looks_in_vain: 0 };
         Double {
             state: Arc::new(Mutex::new(state)),
             mood: Arc::new(watch::channel(Behaviour::Willing).0),
@@ -95,6 +97,15 @@ impl Double {
     /// Decides how requests are answered from now on.
     pub fn be(&self, mood: Behaviour) {
         self.mood.send_replace(mood);
+    }
+
+    /// So many looks at the store come to nothing.
+    pub fn fail_looks(&self, count: u64) {
+        self.state.lock().unwrap().looks_in_vain = count;
+    }
+
+    pub fn fails_looks(&self) -> bool {
+        self.state.lock().unwrap().looks_in_vain > 0
     }
 
     /// Number of requests that wait for it to thaw.
@@ -208,7 +219,11 @@ impl Backend for Double {
     }
 
     async fn read_local(&self) -> Result<Readable<View>, RequestError> {
-        let state = self.state.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
+        if state.looks_in_vain > 0 {
+            state.looks_in_vain -= 1;
+            return Err(RequestError::QueueFull);
+        }
         Ok(Readable { applied: Lsn::new(7, state.index), view: state.store.freeze() })
     }
 
