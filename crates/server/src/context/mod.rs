@@ -88,7 +88,7 @@ pub(crate) mod slow;
 pub mod metrics;
 
 /// Places in queues that may be on their way, to a queue or out of it, at a time: without a leader they wait.
-const LINGERING_MAX: usize = 4_096;
+pub(crate) const LINGERING_MAX: u32 = 4_096;
 
 /// Large answers that are built at a time.
 const LARGE_MAX: usize = 2;
@@ -185,7 +185,7 @@ impl<B: Backend> Context<B> {
             serving,
             metrics: Arc::new(metrics),
             slow,
-            lingering: Arc::new(Semaphore::new(LINGERING_MAX)),
+            lingering: Arc::new(Semaphore::new(LINGERING_MAX as usize)),
             costly: Semaphore::new(1),
             large: Arc::new(Semaphore::new(LARGE_MAX)),
             disk_reads: Arc::new(Semaphore::new(DISK_READS_MAX)),

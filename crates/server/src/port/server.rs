@@ -55,7 +55,7 @@ use crate::context::quota;
 use crate::context::renewals;
 use crate::context::serving;
 use crate::context::story;
-use crate::context::{Context, Inboxes, Services};
+use crate::context::{Context, Inboxes, LINGERING_MAX, Services};
 use crate::http;
 use crate::http::access::Access;
 use crate::http::body::{self, Body, Metered, Shape};
@@ -167,8 +167,13 @@ impl<B: Backend> Server<B> {
         let _ = stop.send(true);
         self.context.serving.send_modify(|serving| serving.is_stopping = true);
         let all = u32::try_from(self.context.options.connections_max).unwrap_or(u32::MAX);
+        let all_has_ended = async {
+            let _connections = slots.acquire_many(all).await;
+            // Calls that wait for a lock end with their connections, and give up their places.
+            let _places = self.context.lingering.acquire_many(LINGERING_MAX).await;
+        };
         // A connection that does not end in time is dropped with its task's runtime; nothing is lost but its answer.
-        let _ = tokio::time::timeout(self.context.options.grace, slots.acquire_many(all)).await;
+        let _ = tokio::time::timeout(self.context.options.grace, all_has_ended).await;
         self.context.story.settle().await;
     }
 }

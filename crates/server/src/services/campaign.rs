@@ -145,10 +145,17 @@ impl<B: Backend> Place<B> {
 
     async fn take_to_the_end(context: Arc<Context<B>>, caller: Caller, standing: Standing) -> Result<Place<B>, Status> {
         let Standing { key, lease, value, .. } = standing.clone();
-        let stand = Command::Txn(queue::stand(&key, lease, value));
-        let kv::Response::Txn(txn) = context.propose_growth_to_the_end(&caller, stand).await? else {
-            return Err(error::mismatch());
+        let answer = loop {
+            let stand = Command::Txn(queue::stand(&key, lease, value.clone()));
+            match context.propose_growth_to_the_end(&caller, stand).await {
+                // It may have been written: only who knows when can give the place up. To write it once more tells.
+                Err(status) if EtcdError::of(&status) == Some(EtcdError::LeaderChanged) => {
+                    tokio::time::sleep(context.options.timing.heartbeat).await;
+                }
+                answer => break answer?,
+            }
         };
+        let kv::Response::Txn(txn) = answer else { return Err(error::mismatch()) };
         let place = queue::place_in(txn).ok_or_else(error::mismatch)?;
         Ok(Place { context, caller, standing, place, is_kept: false })
     }
@@ -166,14 +173,25 @@ impl<B: Backend> Drop for Place<B> {
         }
         // Without a runtime everything ends; the lease will do the rest.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        // As it does when too many places wait to be given up.
-        let Ok(permit) = self.context.lingering.clone().try_acquire_owned() else { return };
         let (context, standing, place) = (self.context.clone(), self.standing.clone(), self.place);
         runtime.spawn(async move {
-            // A key that cannot be removed goes with its lease.
-            let _ = give_up(&context, standing, place).await;
-            drop(permit);
+            // Where many places wait for this at once, they do it one after the other, before those who want one.
+            let _permit = context.lingering.clone().acquire_owned().await;
+            give_up_to_the_end(&context, &standing, place).await;
         });
+    }
+}
+
+/// Removes a key if it is as this call wrote it, however often that is refused: its client may keep the lease alive for ever, and the key
+/// would hold up the whole queue.
+async fn give_up_to_the_end<B: Backend>(context: &Context<B>, standing: &Standing, place: queue::Place) {
+    while let Err(status) = give_up(context, standing.clone(), place).await {
+        let view = context.read_local(&Caller::member(), Need::Nothing).await;
+        let has_lease = view.map_or(true, |view| view.has_lease(standing.lease));
+        if EtcdError::of(&status) == Some(EtcdError::Stopped) || !has_lease {
+            return;
+        }
+        tokio::time::sleep(context.options.timing.election_max).await;
     }
 }
 

@@ -100,6 +100,69 @@ async fn a_candidate_that_gives_up_leaves_the_queue() {
     until(&served, |view| view.leases().len() == 2).await;
 }
 
+/// Goal: a candidate leaves the queue also where its member has too much to do in that moment: its client may keep the lease alive for ever.
+#[tokio::test]
+async fn a_candidate_that_gives_up_leaves_the_queue_of_a_busy_member() {
+    let served = Served::start().await;
+    for lease in [0xa, 0xb] {
+        grant(&served, lease).await;
+    }
+    lock(&served, 0xa).await.unwrap();
+    let waiting = begin_lock(&served, 0xb).await;
+    until(&served, |view| view.key_count() == 2).await;
+    served.double.be(Behaviour::Refusing(None));
+    waiting.abort();
+    while served.double.refusals() == 0 {
+        tokio::task::yield_now().await;
+    }
+    served.double.be(Behaviour::Willing);
+    until(&served, |view| view.key_count() == 1).await;
+}
+
+/// Goal: a call of which nobody knows whether it wrote its key takes the place, or gives it up. Method: the first try is written, and its
+/// outcome unknown.
+#[tokio::test]
+async fn a_place_that_may_have_been_written_is_somebodys() {
+    let served = Served::start().await;
+    for lease in [0xa, 0xb] {
+        grant(&served, lease).await;
+    }
+    lock(&served, 0xa).await.unwrap();
+    served.double.be(Behaviour::Unsure);
+    let waiting = begin_lock(&served, 0xb).await;
+    until(&served, |view| view.key_count() == 2).await;
+    let revision = served.double.view().revision();
+    served.double.be(Behaviour::Willing);
+    until(&served, |view| view.revision() > revision).await;
+    assert!(!waiting.is_finished(), "it waits for its turn");
+    waiting.abort();
+    until(&served, |view| view.key_count() == 1).await;
+}
+
+/// Goal: a member that stops takes the places along of those who wait at it. Method: its store is slow in that moment.
+#[tokio::test]
+async fn a_member_that_stops_gives_up_the_places_of_those_who_wait_at_it() {
+    let served = Served::start().await;
+    for lease in [0xa, 0xb] {
+        grant(&served, lease).await;
+    }
+    lock(&served, 0xa).await.unwrap();
+    let waiting = begin_lock(&served, 0xb).await;
+    until(&served, |view| view.key_count() == 2).await;
+    let double = served.double.clone();
+    double.be(Behaviour::Frozen);
+    let stopping = tokio::spawn(served.stop());
+    while double.frozen() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(waiting.await.unwrap().is_err(), "it is told so");
+    settle().await;
+    assert!(!stopping.is_finished(), "it waits for what it gives up");
+    double.be(Behaviour::Willing);
+    stopping.await.unwrap();
+    assert_eq!(double.view().key_count(), 1);
+}
+
 /// Goal: a lease is renewed while its candidate waits, as etcd's sessions do; afterwards it is the client's.
 #[tokio::test(start_paused = true)]
 async fn waiting_renews_the_lease() {

@@ -31,6 +31,8 @@ pub enum Behaviour {
     Silent,
     /// It refuses with this error.
     Refusing(Option<RequestError>),
+    /// It does what it is asked for, and says that nobody knows whether it did.
+    Unsure,
     /// It answers as soon as it is no longer frozen.
     Frozen,
     /// Reads at once, proposals as soon as it no longer hesitates.
@@ -43,6 +45,7 @@ struct State {
     admins: Vec<Admin>,
     /// So many looks at the store come to nothing, as where the loop has too much to do.
     looks_in_vain: u64,
+    refusals: u64,
 }
 
 /// One member that is its own quorum.
@@ -79,7 +82,7 @@ impl Double {
             differing: BTreeSet::default(),
             compared_at: 0,
         };
-        let state = State { store: KvStore::new(), index: 0, admins: Vec::new(), looks_in_vain: 0 };
+        let state = State { store: KvStore::new(), index: 0, admins: Vec::new(), looks_in_vain: 0, refusals: 0 };
         Double {
             state: Arc::new(Mutex::new(state)),
             mood: Arc::new(watch::channel(Behaviour::Willing).0),
@@ -106,6 +109,11 @@ impl Double {
 
     pub fn fails_looks(&self) -> bool {
         self.state.lock().unwrap().looks_in_vain > 0
+    }
+
+    /// Number of requests that it has refused.
+    pub fn refusals(&self) -> u64 {
+        self.state.lock().unwrap().refusals
     }
 
     /// Number of requests that wait for it to thaw.
@@ -198,9 +206,12 @@ impl Double {
                 Ok(())
             }
             Behaviour::Hesitant => Ok(()),
-            Behaviour::Willing => Ok(()),
+            Behaviour::Willing | Behaviour::Unsure => Ok(()),
             Behaviour::Silent => std::future::pending().await,
-            Behaviour::Refusing(error) => Err(error.unwrap_or(RequestError::QueueFull)),
+            Behaviour::Refusing(error) => {
+                self.state.lock().unwrap().refusals += 1;
+                Err(error.unwrap_or(RequestError::QueueFull))
+            }
         }
     }
 }
@@ -209,8 +220,9 @@ impl Backend for Double {
     async fn propose(&self, payload: Bytes) -> Result<Applied<Outcome>, RequestError> {
         self.mood().await?;
         self.until_not(Behaviour::Hesitant).await;
-        let mut state = self.state.lock().unwrap();
-        Ok(self.apply(&mut state, &payload))
+        let applied = self.apply(&mut self.state.lock().unwrap(), &payload);
+        let is_unsure = *self.mood.borrow() == Behaviour::Unsure;
+        if is_unsure { Err(RequestError::Unknown) } else { Ok(applied) }
     }
 
     async fn read(&self) -> Result<Readable<View>, RequestError> {
