@@ -88,7 +88,9 @@ impl<T> Metered<T> {
     fn on_data(&mut self, mut data: &[u8]) -> Result<(), Status> {
         if self.shape != Shape::Stream {
             self.come += data.len();
-            return self.held.resize(self.come);
+            // Of a stream the gateway holds what it has read, and has no use for what it has answered.
+            let held = if self.shape == Shape::Lines { data.len() } else { self.come };
+            return self.held.resize(held);
         }
         while !data.is_empty() {
             if self.come < HEAD {

@@ -31,13 +31,14 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
+use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use crate::context::backend::Backend;
 use crate::context::caller::{Caller, CommonName};
 use crate::context::error;
-use crate::context::memory::Weight;
+use crate::context::memory::{Held, Weight};
 use crate::context::permissions;
 use crate::context::serving::StreamEnd;
 use crate::context::{Learner, Services, insists_on_leader, off_the_loop};
@@ -49,6 +50,9 @@ use crate::services::lease::keep_alive;
 use crate::watch::watch;
 
 const JSON: &str = "application/json";
+
+/// Paths that are answered by a stream of lines.
+const STREAMS: [&str; 4] = ["watch", "lease/keepalive", "election/observe", "maintenance/snapshot"];
 
 /// The gateway's part of a path; `None` when the path is not the gateway's.
 pub(crate) fn route(path: &str) -> Option<&str> {
@@ -74,13 +78,34 @@ where
         return refusal;
     }
     let deadline = match deadline_of(&head.headers) {
-        Ok(Some(deadline)) => deadline,
-        Ok(None) => return carry_out(services, head, body).await,
+        Ok(Some(deadline)) => Instant::now().checked_add(deadline),
+        Ok(None) => None,
         Err(status) => return refuse(&status),
     };
+    let Some(deadline) = deadline else { return carry_out(services, head, body).await };
+    let is_stream = STREAMS.contains(&route(head.uri.path()).unwrap_or_default());
     // A call that is dropped takes back what it had begun, as when its client hangs up.
-    let call = tokio::time::timeout(deadline, carry_out(services, head, body));
-    call.await.unwrap_or_else(|_| refuse(&Status::deadline_exceeded("context deadline exceeded")))
+    match tokio::time::timeout_at(deadline, carry_out(services, head, body)).await {
+        Ok(answer) if is_stream => answer.map(|body| ending_at(deadline, body)),
+        Ok(answer) => answer,
+        Err(_) => refuse(&late()),
+    }
+}
+
+fn late() -> Status {
+    Status::deadline_exceeded("context deadline exceeded")
+}
+
+/// A stream of lines that ends with an error at this moment, if it has not ended by then.
+fn ending_at(deadline: Instant, body: Body) -> Body {
+    let frames = stream::unfold(Some(body), move |body| async move {
+        let mut body = body?;
+        match tokio::time::timeout_at(deadline, body.frame()).await {
+            Ok(frame) => frame.map(|frame| (frame, Some(body))),
+            Err(_) => Some((Ok(Frame::data(line(stream_error(&late())))), None)),
+        }
+    });
+    Body::new(StreamBody::new(frames))
 }
 
 /// The time that a client gives its call: grpc-gateway's header, digits and a unit as in gRPC.
@@ -115,14 +140,12 @@ where
     let metadata = metadata(&head.headers);
     let is_concurrency = row.method.starts_with("/v3");
     if let Err(status) = services.pass(row, &mut head, &metadata).await {
-        return match path.as_str() {
-            "watch" | "lease/keepalive" | "election/observe" | "maintenance/snapshot" => refuse_stream(&status),
-            _ => refuse_as(status, is_concurrency),
-        };
+        let is_stream = STREAMS.contains(&path.as_str());
+        return if is_stream { refuse_stream(&status) } else { refuse_as(status, is_concurrency) };
     }
     // Base64 takes four bytes for three.
     let limit = services.options.max_request_bytes / 3 * 4 + 512 * 1024;
-    let call = Call { is_concurrency, metadata, extensions: head.extensions, body: Limited::new(body, limit), limit };
+    let call = Call { is_concurrency, metadata, extensions: head.extensions, body, limit };
     let s = services;
     match path.as_str() {
         "kv/range" => call.unary(|request| Kv::range(s, request)).await,
@@ -202,7 +225,8 @@ struct Call<T> {
     is_concurrency: bool,
     metadata: MetadataMap,
     extensions: Extensions,
-    body: Limited<T>,
+    body: T,
+    /// Greatest size of a message, in bytes.
     limit: usize,
 }
 
@@ -268,13 +292,13 @@ where
 
     async fn watch<B: Backend>(self, services: &Services<B>) -> Result<Response<Body>, Status> {
         let (caller, stream_end) = self.admit(services).await?;
-        let requests = messages::<pb::WatchRequest, T>(self.body, self.limit, services.options.body_timeout);
+        let requests = self.messages::<pb::WatchRequest, B>(services);
         Ok(lines(watch(services.0.clone(), caller, Box::pin(requests), stream_end)))
     }
 
     async fn keep_alive<B: Backend>(self, services: &Services<B>) -> Result<Response<Body>, Status> {
         let (caller, stream_end) = self.admit(services).await?;
-        let requests = messages::<pb::LeaseKeepAliveRequest, T>(self.body, self.limit, services.options.body_timeout);
+        let requests = self.messages::<pb::LeaseKeepAliveRequest, B>(services);
         Ok(lines(keep_alive(services.0.clone(), caller, Box::pin(requests), stream_end)))
     }
 
@@ -286,8 +310,16 @@ where
         })
     }
 
+    fn messages<M, B: Backend>(self, services: &Services<B>) -> impl Stream<Item = Result<M, Status>> + Send + use<M, T, B>
+    where
+        M: DeserializeOwned + Default + Send,
+    {
+        let (limit, patience) = (self.limit, services.options.body_timeout);
+        messages(self.body, Held::nothing(&services.memory), limit, patience)
+    }
+
     async fn request<Q: DeserializeOwned + Default>(self) -> Result<tonic::Request<Q>, Status> {
-        let body = self.body.collect().await.map_err(|error| of_body(&*error))?.to_bytes();
+        let body = Limited::new(self.body, self.limit).collect().await.map_err(|error| of_body(&*error))?.to_bytes();
         let mut request = tonic::Request::new(json::decode(&body)?);
         *request.metadata_mut() = self.metadata;
         *request.extensions_mut() = self.extensions;
@@ -304,21 +336,26 @@ fn of_body(error: &(dyn std::error::Error + 'static)) -> Status {
     }
 }
 
-/// The messages of a body, each as soon as it is whole.
-fn messages<M, T>(body: Limited<T>, limit: usize, patience: Duration) -> impl Stream<Item = Result<M, Status>> + Send
+/// The messages of a body, each as soon as it is whole. What has come of the next ones is held in the budget.
+fn messages<M, T>(
+    body: T,
+    held: Held,
+    limit: usize,
+    patience: Duration,
+) -> impl Stream<Item = Result<M, Status>> + Send
 where
     M: DeserializeOwned + Default + Send,
     T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     T::Error: std::error::Error + Send + Sync + 'static,
 {
-    stream::unfold(Some((body, BytesMut::new(), Scan::default())), move |state| async move {
-        let (mut body, mut buffer, mut scan) = state?;
+    stream::unfold(Some((body, BytesMut::new(), Scan::default(), held)), move |state| async move {
+        let (mut body, mut buffer, mut scan, mut held) = state?;
         loop {
             match scan.whole(&buffer) {
                 Ok(Some(length)) => {
                     let value = buffer.split_to(length);
                     return Some(match json::decode(&value) {
-                        Ok(message) => (Ok(message), Some((body, buffer, Scan::default()))),
+                        Ok(message) => (Ok(message), Some((body, buffer, Scan::default(), held))),
                         Err(status) => (Err(status), None),
                     });
                 }
@@ -327,6 +364,9 @@ where
             }
             if buffer.len() > limit {
                 return Some((Err(EtcdError::RequestTooLarge.into()), None));
+            }
+            if let Err(status) = held.resize(buffer.len()) {
+                return Some((Err(status), None));
             }
             let frame = match body.frame().now_or_never() {
                 Some(frame) => frame,
@@ -338,7 +378,7 @@ where
             };
             match frame {
                 Some(Ok(frame)) => buffer.extend(frame.into_data().ok()),
-                Some(Err(error)) => return Some((Err(of_body(&*error)), None)),
+                Some(Err(error)) => return Some((Err(of_body(&error)), None)),
                 None if !scan.is_begun() => return None,
                 None => return Some((Err(Status::invalid_argument("unexpected EOF")), None)),
             }
@@ -401,6 +441,11 @@ fn check_begun(buffer: &[u8]) -> Result<(), Status> {
     }
 }
 
+fn line(mut text: Vec<u8>) -> Bytes {
+    text.push(b'\n');
+    text.into()
+}
+
 /// A stream of answers as lines.
 fn lines<A: Serialize + 'static>(answers: impl Stream<Item = Result<A, Status>> + Send + 'static) -> Response<Body> {
     #[derive(Serialize)]
@@ -411,9 +456,7 @@ fn lines<A: Serialize + 'static>(answers: impl Stream<Item = Result<A, Status>> 
         let line = answer
             .and_then(|message| json::encode(&Line { result: &message }))
             .unwrap_or_else(|status| stream_error(&status));
-        let mut line = line;
-        line.push(b'\n');
-        Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(line)))
+        Ok::<_, std::convert::Infallible>(Frame::data(self::line(line)))
     });
     let mut response = Response::new(Body::new(StreamBody::new(frames)));
     response.headers_mut().insert(hyper::header::CONTENT_TYPE, hyper::header::HeaderValue::from_static(JSON));

@@ -3,7 +3,7 @@
 // Helpers of tests fail as tests do.
 
 use crate::probes::guarded;
-use crate::support::{Behaviour, Served};
+use crate::support::{Behaviour, Served, grant};
 use hustings_api::etcdserverpb::PutRequest;
 use hustings_server::ServerOptions;
 use serde_json::{Value, json};
@@ -82,6 +82,46 @@ async fn a_call_ends_in_the_time_that_its_client_gives_it() {
         assert_eq!(answer[9..12], status.to_string(), "{told:?}: {answer}");
         assert!(status != 504 || answer.contains("context deadline exceeded"), "{answer}");
     }
+}
+
+/// Goal: that time ends streams, too. Method: a watch of which nothing is heard.
+#[tokio::test]
+async fn a_stream_ends_in_the_time_that_its_client_gives_it() {
+    let served = Served::start().await;
+    let body = r#"{"create_request":{"key":"YQ=="}}"#;
+    let length = body.len();
+    let head = "POST /v3/watch HTTP/1.1\r\nhost: x\r\ngrpc-timeout: 200m\r\nconnection: close";
+    let request = format!("{head}\r\ncontent-length: {length}\r\n\r\n{body}");
+    let mut stream = TcpStream::connect(&served.address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (created, ended) = (r#""created":true"#, r#""grpc_code":4,"http_code":504,"http_status":"Gateway Timeout""#);
+    assert!(answer.contains(created) && answer.contains(ended), "{answer}");
+}
+
+/// Goal: a stream of requests goes on for as long as its client likes, and costs no more than one of them. Method: renewals which together
+/// are larger than any one request may be.
+#[tokio::test]
+async fn many_small_messages_are_no_large_one() {
+    let served = Served::start_with(ServerOptions { max_request_bytes: 1 << 10, ..ServerOptions::default() }).await;
+    grant(&served, 0x41).await;
+    let (mut reading, mut writing) = TcpStream::connect(&served.address).await.unwrap().into_split();
+    let head = "POST /v3/lease/keepalive HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    writing.write_all(head.as_bytes()).await.unwrap();
+    let message = format!("{{\"ID\":\"65\"}}{}", " ".repeat(900));
+    let chunk = format!("{:x}\r\n{message}\r\n", message.len());
+    let writes = tokio::spawn(async move {
+        for _ in 0..1_000 {
+            writing.write_all(chunk.as_bytes()).await.unwrap();
+        }
+        writing.write_all(b"0\r\n\r\n").await.unwrap();
+        writing
+    });
+    let mut answer = String::new();
+    reading.read_to_string(&mut answer).await.unwrap();
+    drop(writes.await.unwrap());
+    assert_eq!(answer.matches(r#""TTL":"60""#).count(), 1_000, "{}", &answer[answer.len().saturating_sub(400)..]);
 }
 
 /// Goal: a call whose answer is a stream is refused in the form of one, as by grpc-gateway; what cannot be read is not. Method: nobody asks
