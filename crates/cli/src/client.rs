@@ -27,6 +27,7 @@ use std::future::Future;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 use tonic::metadata::MetadataValue;
 use tonic::{Response, Status};
 
@@ -461,9 +462,21 @@ fn place_of(path: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((file, directory))
 }
 
+/// Saves a snapshot; one that is told to end leaves nothing behind.
 async fn save(matches: &ArgMatches) -> Result<()> {
     let path = Path::new(text(matches, "file"));
     let (target, directory) = place_of(path)?;
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let kind = tokio::select! {
+        saved = save_at(matches, path, target, directory) => return saved,
+        _ = interrupt.recv() => SignalKind::interrupt(),
+        _ = terminate.recv() => SignalKind::terminate(),
+    };
+    // The file that was begun is gone by now.
+    std::process::exit(128 + kind.as_raw_value())
+}
+
+async fn save_at(matches: &ArgMatches, path: &Path, target: PathBuf, directory: PathBuf) -> Result<()> {
     let client = connect(matches).await?;
     let mut stream = within(matches, client.maintenance().snapshot(asked(SnapshotRequest {}))).await?;
     // Under a name of its own, which goes when this fails; its owner alone may read it: it holds every secret of the store.

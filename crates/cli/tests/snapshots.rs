@@ -1,11 +1,12 @@
 //! Goal: what was saved comes back, in a new cluster, complete; what is damaged is refused.
 //! Method: three real nodes; etcdctl 3.5 and our own command save; three members restore and serve.
 
-use crate::support::{Ended, Etcdctl, HUSTINGS, http, hustings, program, run};
+use crate::support::{Ended, Etcdctl, HUSTINGS, http, hustings, program, run, signal_pid};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::{RangeRequest, WatchCreateRequest, WatchRequest, watch_request::RequestUnion};
 use hustings_api::v3lockpb::LockRequest;
 use hustings_testbed::{Cluster, get, put, wait_for};
+use rustix::process::Signal;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -95,6 +96,31 @@ async fn links_are_followed_and_open_files_are_refused() {
         .arg(at("data")))
     .ok();
     assert!(is_link("data") && at("big/data").read_dir().expect("it is there").count() > 0);
+}
+
+/// Goal: one that is told to end leaves nothing behind. Method: its member stands still while a large store is saved, as under `timeout`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn saving_that_is_told_to_end_leaves_no_file() {
+    let cluster = Cluster::start(program(), 1).await.expect("a node starts");
+    let client = Client::connect(&cluster.endpoints()).await.expect("a node answers");
+    for number in 0..64 {
+        put(&client, &format!("key/{number}"), &"x".repeat(1 << 20)).await.expect("it is written");
+    }
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let files = || directory.path().read_dir().expect("it is there").flatten().count();
+        let mut saving = Command::new(HUSTINGS)
+            .args(["snapshot", "save", "--timeout", "60s", "--endpoints", &cluster.nodes[0].client])
+            .arg(directory.path().join("store.db"))
+            .spawn()
+            .expect("it runs");
+        wait_for("a file is begun", async || (files() == 1).then_some(())).await.expect("it saves");
+        cluster.nodes[0].pause().expect("it runs");
+        signal_pid(saving.id(), signal);
+        let ended = saving.wait().expect("an own child can be waited for");
+        cluster.nodes[0].resume().expect("it runs");
+        assert_eq!((ended.code(), files()), (Some(code), 0));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
