@@ -27,6 +27,8 @@
 //! In TLS where the URL or Consul's own variables say so: see [`crate::address`]. An agent of the same machine is asked best.
 
 mod dialler;
+#[cfg(test)]
+mod fake;
 mod follow;
 mod http;
 pub(crate) mod observe;

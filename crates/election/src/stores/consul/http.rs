@@ -159,13 +159,18 @@ impl Consul {
         })?;
         let (head, body) = answered.into_parts();
         let body = Limited::new(body, BODY_MAX).collect().await;
-        let body = body.map_err(|error| Failure::Unknown(format!("{endpoint}: {error}")))?.to_bytes();
+        let body = body.map_err(|error| {
+            self.move_on();
+            Failure::Unknown(format!("{endpoint}: {error}"))
+        })?;
+        let body = body.to_bytes();
         let says = || {
             let text = String::from_utf8_lossy(&body).chars().take(200).collect::<String>();
             format!("{endpoint} answers {}: {}", head.status.as_u16(), text.trim())
         };
         match head.status.as_u16() {
-            500.. => {
+            // Too much was asked of this agent, or of the servers: that passes.
+            429 | 500.. => {
                 self.move_on();
                 return Err(Failure::Unknown(says()));
             }
@@ -183,7 +188,7 @@ impl Consul {
                     says()
                 )));
             }
-            400 | 413 | 429 => return Err(Failure::Refused(says())),
+            400 | 413 => return Err(Failure::Refused(says())),
             _ => {}
         }
         let index = head.headers.get("X-Consul-Index").and_then(|index| index.to_str().ok()?.parse().ok());
