@@ -4,7 +4,7 @@
 
 mod stories;
 
-use hustings_election::{Election, Wish};
+use hustings_election::{CampaignError, Election, Wish};
 use hustings_testbed::{Cable, Consul, free_port};
 use hustings_tls::made::Subject;
 use rustix::process::Signal;
@@ -176,6 +176,18 @@ async fn the_token_of_the_environment_gives_access() {
 async fn a_time_to_live_below_the_store_s_least_is_refused_with_the_least() {
     let why = refusal("consul://127.0.0.1:1/x", Duration::from_secs(3)).await;
     assert!(why.contains("3s is below 10s, the least that consul grants"), "{why}");
+}
+
+/// Goal: a time to live that the servers do not grant ends the campaign, and what is to be given instead is told. Method: servers that
+/// grant no less than half a minute, a shorter one, and that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_to_live_that_the_servers_do_not_grant_ends_the_campaign() {
+    let consul = Consul::start("session_ttl_min = \"30s\"").await.expect("it starts");
+    let url = url(&consul, "untimely");
+    let refused = in_time("a refusal", candidate(&url, TTL, "a").campaign()).await;
+    let Err(CampaignError::Timing(why)) = refused else { panic!("10 s are less than the least: {refused:?}") };
+    assert!(why.contains("[30s=24h") && why.contains("--ttl") && why.contains(&consul.host()), "{why}");
+    campaign(&candidate(&url, Duration::from_secs(30), "a")).await.resign("done").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -53,13 +53,19 @@ pub(super) enum Failure {
     Unknown(String),
     /// It was not done.
     Refused(String),
+    /// It was not done: the servers grant no session with such a time to live.
+    Untimely(String),
     /// The request was not done: the user may not.
     Denied(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Failure::Unreachable(why) | Failure::Unknown(why) | Failure::Refused(why) | Failure::Denied(why)) = self;
+        let (Failure::Unreachable(why)
+        | Failure::Unknown(why)
+        | Failure::Refused(why)
+        | Failure::Untimely(why)
+        | Failure::Denied(why)) = self;
         why.fmt(f)
     }
 }
@@ -169,6 +175,10 @@ impl Consul {
             format!("{endpoint} answers {}: {}", head.status.as_u16(), text.trim())
         };
         match head.status.as_u16() {
+            // The answer is a 500, as for what passes: its words alone tell, and end with what is granted.
+            400.. if String::from_utf8_lossy(&body).contains("Invalid Session TTL") => {
+                return Err(Failure::Untimely(says()));
+            }
             // Too much was asked of this agent, or of the servers: that passes.
             429 | 500.. => {
                 self.move_on();

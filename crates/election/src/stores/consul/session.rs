@@ -77,6 +77,14 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<DriverEven
                 let _ = told.send(DriverEvent::Refused(format!("no session is opened: {why}")));
                 return;
             }
+            Ok(Err(Failure::Untimely(why))) => {
+                let _ = told.send(DriverEvent::Untimely(format!(
+                    "no session of {:?} is opened: {why}; give a time to live within these bounds (--ttl): session_ttl_min of the \
+                     servers says the least",
+                    session.ttl
+                )));
+                return;
+            }
             Ok(Err(Failure::Denied(why))) if !is_open => {
                 let _ = told.send(DriverEvent::Denied(format!("no session is opened: {why}")));
                 return;

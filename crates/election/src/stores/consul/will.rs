@@ -34,7 +34,7 @@ impl Will {
         let asked = async {
             loop {
                 match timeout(PATIENCE, release(&consul, &keys, &self.session, note.token, &note_bytes)).await {
-                    Ok(Ok(()) | Err(Failure::Refused(_) | Failure::Denied(_))) => return,
+                    Ok(Ok(()) | Err(Failure::Refused(_) | Failure::Untimely(_) | Failure::Denied(_))) => return,
                     // An agent that does not answer, or has no leader, was moved on from.
                     Ok(Err(Failure::Unreachable(_) | Failure::Unknown(_))) => sleep(PAUSE).await,
                     Err(_) => consul.move_on(),
