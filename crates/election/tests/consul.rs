@@ -73,6 +73,7 @@ async fn what_others_do_is_seen_or_told() {
     a_record_that_somebody_deletes_ends_the_tenure(&consul).await;
     consul_lock_is_a_rival_like_any_other(&consul).await;
     garbage_is_told_and_raising_the_generation_heals_it(&consul).await;
+    what_stands_beside_an_election_holds_nobody_up(&consul).await;
 }
 
 async fn a_session_that_somebody_destroys_ends_the_tenure(consul: &Consul) {
@@ -130,6 +131,21 @@ async fn consul_lock_is_a_rival_like_any_other(consul: &Consul) {
     ours.resign("done").await;
     let line = in_time("the stranger", said.next_line()).await.expect("it is text");
     assert_eq!(line.as_deref(), Some("leads"));
+}
+
+/// Elections whose names begin with the name of another one do not hold it up, however many they are: 6 MB stand beside it.
+async fn what_stands_beside_an_election_holds_nobody_up(consul: &Consul) {
+    let history = "x".repeat(500_000);
+    for number in 0..12 {
+        consul.http("PUT", &format!("kv/jobs.{number}.history"), &history).await.expect("it answers");
+    }
+    let url = url(consul, "jobs");
+    let election = Election::open(&url).expect("the URL is right");
+    in_time("an answer", election.wish(&Wish::Raise)).await.expect("it is raised");
+    let leadership = campaign(&candidate(&url, TTL, "a")).await;
+    assert_eq!(leadership.lead().expect("it leads").token().generation, 1);
+    assert_eq!(shown(&mut election.observe()).await.expect("somebody leads").id, "a");
+    leadership.resign("done").await;
 }
 
 async fn garbage_is_told_and_raising_the_generation_heals_it(consul: &Consul) {

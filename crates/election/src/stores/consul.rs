@@ -12,6 +12,7 @@
 //! Any program that locks the same key may be a rival. Sessions have no checks, for gossip must not depose a leader, and no
 //! lock delay, for a belief ends before its lease does. The access token is `CONSUL_HTTP_TOKEN` of the environment, as for
 //! Consul's own programs; it needs `session:write` for the agent's node and `key:write` for what begins with NAME.
+//! Observers ask by `PUT`, too, for what stands beside the record is read in a transaction: `allow_write_http_from` must let them.
 //!
 //! Promises of the store:
 //!

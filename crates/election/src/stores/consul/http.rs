@@ -98,6 +98,19 @@ struct Kv {
     modify_index: u64,
 }
 
+/// The answer to a transaction that reads.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Read {
+    results: Vec<ReadOne>,
+}
+
+#[derive(Deserialize)]
+struct ReadOne {
+    #[serde(rename = "KV")]
+    kv: Kv,
+}
+
 /// The answer to a read that waits for a change.
 pub(super) struct Awaited {
     pub(super) found: Option<Found>,
@@ -244,9 +257,15 @@ impl Consul {
         Ok(found.into_iter().next())
     }
 
-    /// Reads all keys that begin so, linearizably.
-    pub(super) async fn get_all(&self, prefix: &str) -> Result<Vec<Found>, Failure> {
-        Ok(self.read(&format!("kv/{}?recurse&consistent", escaped(prefix))).await?.0)
+    /// Reads these keys in one step, linearizably; those that are there are found.
+    pub(super) async fn get_each(&self, keys: &[&str]) -> Result<Vec<Found>, Failure> {
+        let reads: Vec<Value> = keys.iter().map(|key| Op::Find { key }.to_json()).collect();
+        // Consul writes no entry to its log for operations that all read.
+        let reply = self.call(Method::PUT, "txn?consistent", Value::from(reads).to_string().into()).await?;
+        let answer: Read = serde_json::from_slice(&reply.body).map_err(|_| reply.stranger())?;
+        let found: Option<Vec<Found>> = answer.results.into_iter().map(|one| one.kv.into_found()).collect();
+        let found = found.ok_or_else(|| reply.stranger())?;
+        Ok(found.into_iter().filter(|found| keys.contains(&found.key.as_str())).collect())
     }
 
     /// Reads a key once it has another index than this one, or this much time has passed; at once for 0.
@@ -312,6 +331,10 @@ pub(super) enum Op<'a> {
         key: &'a str,
         index: u64,
     },
+    /// Reads the key, and those that begin with it: a transaction that reads one alone fails where it is not there.
+    Find {
+        key: &'a str,
+    },
     Set {
         key: &'a str,
         value: &'a [u8],
@@ -342,6 +365,7 @@ impl Op<'_> {
         let kv = match self {
             Op::Check { key, index: 0 } => json!({ "Verb": "check-not-exists", "Key": key }),
             Op::Check { key, index } => json!({ "Verb": "check-index", "Key": key, "Index": index }),
+            Op::Find { key } => json!({ "Verb": "get-tree", "Key": key }),
             Op::Set { key, value } => json!({ "Verb": "set", "Key": key, "Value": encoded(value) }),
             Op::Swap { key, value, index } => {
                 json!({ "Verb": "cas", "Key": key, "Value": encoded(value), "Index": index })
