@@ -309,6 +309,8 @@ impl Host {
                 }
             },
             DriverEvent::Refused(why) => self.refuse(CampaignError::Store(why)),
+            #[cfg(feature = "consul")]
+            DriverEvent::Untimely(why) => self.refuse(CampaignError::Timing(why)),
             DriverEvent::Denied(why) => self.refuse(CampaignError::Denied(why)),
             DriverEvent::DeniedTo(key, why) => self.on_denied(key, why),
             DriverEvent::For(key, input) => self.feed(key, input),

@@ -37,6 +37,9 @@ pub(crate) enum DriverEvent {
     Opened(Duration),
     /// The store cannot be used, and trying again does not help.
     Refused(String),
+    /// The store grants no such time to live; in words that name what it grants, and the remedy.
+    #[cfg(feature = "consul")]
+    Untimely(String),
     /// The store does not admit the user; in words that name the store, the user and the remedy.
     Denied(String),
     /// It does not let this candidate do what it must; in such words.

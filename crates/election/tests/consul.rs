@@ -4,7 +4,7 @@
 
 mod stories;
 
-use hustings_election::{Election, Wish};
+use hustings_election::{CampaignError, Election, Wish};
 use hustings_testbed::{Cable, Consul, free_port};
 use hustings_tls::made::Subject;
 use rustix::process::Signal;
@@ -73,6 +73,7 @@ async fn what_others_do_is_seen_or_told() {
     a_record_that_somebody_deletes_ends_the_tenure(&consul).await;
     consul_lock_is_a_rival_like_any_other(&consul).await;
     garbage_is_told_and_raising_the_generation_heals_it(&consul).await;
+    what_stands_beside_an_election_holds_nobody_up(&consul).await;
 }
 
 async fn a_session_that_somebody_destroys_ends_the_tenure(consul: &Consul) {
@@ -132,6 +133,21 @@ async fn consul_lock_is_a_rival_like_any_other(consul: &Consul) {
     assert_eq!(line.as_deref(), Some("leads"));
 }
 
+/// Elections whose names begin with the name of another one do not hold it up, however many they are: 6 MB stand beside it.
+async fn what_stands_beside_an_election_holds_nobody_up(consul: &Consul) {
+    let history = "x".repeat(500_000);
+    for number in 0..12 {
+        consul.http("PUT", &format!("kv/jobs.{number}.history"), &history).await.expect("it answers");
+    }
+    let url = url(consul, "jobs");
+    let election = Election::open(&url).expect("the URL is right");
+    in_time("an answer", election.wish(&Wish::Raise)).await.expect("it is raised");
+    let leadership = campaign(&candidate(&url, TTL, "a")).await;
+    assert_eq!(leadership.lead().expect("it leads").token().generation, 1);
+    assert_eq!(shown(&mut election.observe()).await.expect("somebody leads").id, "a");
+    leadership.resign("done").await;
+}
+
 async fn garbage_is_told_and_raising_the_generation_heals_it(consul: &Consul) {
     let url = url(consul, "garbage");
     for key in ["garbage", "garbage.note", "garbage.history", "garbage.wish", "garbage.generation", "garbage.else"] {
@@ -176,6 +192,18 @@ async fn the_token_of_the_environment_gives_access() {
 async fn a_time_to_live_below_the_store_s_least_is_refused_with_the_least() {
     let why = refusal("consul://127.0.0.1:1/x", Duration::from_secs(3)).await;
     assert!(why.contains("3s is below 10s, the least that consul grants"), "{why}");
+}
+
+/// Goal: a time to live that the servers do not grant ends the campaign, and what is to be given instead is told. Method: servers that
+/// grant no less than half a minute, a shorter one, and that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_to_live_that_the_servers_do_not_grant_ends_the_campaign() {
+    let consul = Consul::start("session_ttl_min = \"30s\"").await.expect("it starts");
+    let url = url(&consul, "untimely");
+    let refused = in_time("a refusal", candidate(&url, TTL, "a").campaign()).await;
+    let Err(CampaignError::Timing(why)) = refused else { panic!("10 s are less than the least: {refused:?}") };
+    assert!(why.contains("[30s=24h") && why.contains("--ttl") && why.contains(&consul.host()), "{why}");
+    campaign(&candidate(&url, Duration::from_secs(30), "a")).await.resign("done").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,7 @@
 //! Any program that locks the same key may be a rival. Sessions have no checks, for gossip must not depose a leader, and no
 //! lock delay, for a belief ends before its lease does. The access token is `CONSUL_HTTP_TOKEN` of the environment, as for
 //! Consul's own programs; it needs `session:write` for the agent's node and `key:write` for what begins with NAME.
+//! Observers ask by `PUT`, too, for what stands beside the record is read in a transaction: `allow_write_http_from` must let them.
 //!
 //! Promises of the store:
 //!
@@ -19,7 +20,8 @@
 //! - Consul's leader ends a session no earlier than twice its time to live after it was renewed. Renewals live in the leader's
 //!   memory; a new leader counts anew. So a vanished holder is succeeded after one to two times to live, and a leader that was
 //!   deposed and does not know yet can answer a renewal to no effect for less than the second one.
-//! - A time to live has 10 s at least, unless the servers are told otherwise (`session_ttl_min`), which does not help here.
+//! - A time to live has 10 s at least, and 24 h at most, unless the servers are told otherwise (`session_ttl_min`): less does not
+//!   help here, and where more is asked for, the campaign ends with what the servers say.
 //! - `LockIndex`, which Consul proposes for fencing, begins again at 1 when the key was deleted; the index of writes never does.
 //! - Before 1.0 consistent reads could be old when a server had just started (consul#2644): a warning says so at the start.
 //!   Transactions came with 0.7.
@@ -27,6 +29,8 @@
 //! In TLS where the URL or Consul's own variables say so: see [`crate::address`]. An agent of the same machine is asked best.
 
 mod dialler;
+#[cfg(test)]
+mod fake;
 mod follow;
 mod http;
 pub(crate) mod observe;

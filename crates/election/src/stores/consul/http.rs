@@ -53,13 +53,19 @@ pub(super) enum Failure {
     Unknown(String),
     /// It was not done.
     Refused(String),
+    /// It was not done: the servers grant no session with such a time to live.
+    Untimely(String),
     /// The request was not done: the user may not.
     Denied(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Failure::Unreachable(why) | Failure::Unknown(why) | Failure::Refused(why) | Failure::Denied(why)) = self;
+        let (Failure::Unreachable(why)
+        | Failure::Unknown(why)
+        | Failure::Refused(why)
+        | Failure::Untimely(why)
+        | Failure::Denied(why)) = self;
         why.fmt(f)
     }
 }
@@ -90,6 +96,19 @@ struct Kv {
     value: Option<String>,
     session: Option<String>,
     modify_index: u64,
+}
+
+/// The answer to a transaction that reads.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Read {
+    results: Vec<ReadOne>,
+}
+
+#[derive(Deserialize)]
+struct ReadOne {
+    #[serde(rename = "KV")]
+    kv: Kv,
 }
 
 /// The answer to a read that waits for a change.
@@ -159,13 +178,22 @@ impl Consul {
         })?;
         let (head, body) = answered.into_parts();
         let body = Limited::new(body, BODY_MAX).collect().await;
-        let body = body.map_err(|error| Failure::Unknown(format!("{endpoint}: {error}")))?.to_bytes();
+        let body = body.map_err(|error| {
+            self.move_on();
+            Failure::Unknown(format!("{endpoint}: {error}"))
+        })?;
+        let body = body.to_bytes();
         let says = || {
             let text = String::from_utf8_lossy(&body).chars().take(200).collect::<String>();
             format!("{endpoint} answers {}: {}", head.status.as_u16(), text.trim())
         };
         match head.status.as_u16() {
-            500.. => {
+            // The answer is a 500, as for what passes: its words alone tell, and end with what is granted.
+            400.. if String::from_utf8_lossy(&body).contains("Invalid Session TTL") => {
+                return Err(Failure::Untimely(says()));
+            }
+            // Too much was asked of this agent, or of the servers: that passes.
+            429 | 500.. => {
                 self.move_on();
                 return Err(Failure::Unknown(says()));
             }
@@ -183,7 +211,7 @@ impl Consul {
                     says()
                 )));
             }
-            400 | 413 | 429 => return Err(Failure::Refused(says())),
+            400 | 413 => return Err(Failure::Refused(says())),
             _ => {}
         }
         let index = head.headers.get("X-Consul-Index").and_then(|index| index.to_str().ok()?.parse().ok());
@@ -229,9 +257,15 @@ impl Consul {
         Ok(found.into_iter().next())
     }
 
-    /// Reads all keys that begin so, linearizably.
-    pub(super) async fn get_all(&self, prefix: &str) -> Result<Vec<Found>, Failure> {
-        Ok(self.read(&format!("kv/{}?recurse&consistent", escaped(prefix))).await?.0)
+    /// Reads these keys in one step, linearizably; those that are there are found.
+    pub(super) async fn get_each(&self, keys: &[&str]) -> Result<Vec<Found>, Failure> {
+        let reads: Vec<Value> = keys.iter().map(|key| Op::Find { key }.to_json()).collect();
+        // Consul writes no entry to its log for operations that all read.
+        let reply = self.call(Method::PUT, "txn?consistent", Value::from(reads).to_string().into()).await?;
+        let answer: Read = serde_json::from_slice(&reply.body).map_err(|_| reply.stranger())?;
+        let found: Option<Vec<Found>> = answer.results.into_iter().map(|one| one.kv.into_found()).collect();
+        let found = found.ok_or_else(|| reply.stranger())?;
+        Ok(found.into_iter().filter(|found| keys.contains(&found.key.as_str())).collect())
     }
 
     /// Reads a key once it has another index than this one, or this much time has passed; at once for 0.
@@ -297,6 +331,10 @@ pub(super) enum Op<'a> {
         key: &'a str,
         index: u64,
     },
+    /// Reads the key, and those that begin with it: a transaction that reads one alone fails where it is not there.
+    Find {
+        key: &'a str,
+    },
     Set {
         key: &'a str,
         value: &'a [u8],
@@ -327,6 +365,7 @@ impl Op<'_> {
         let kv = match self {
             Op::Check { key, index: 0 } => json!({ "Verb": "check-not-exists", "Key": key }),
             Op::Check { key, index } => json!({ "Verb": "check-index", "Key": key, "Index": index }),
+            Op::Find { key } => json!({ "Verb": "get-tree", "Key": key }),
             Op::Set { key, value } => json!({ "Verb": "set", "Key": key, "Value": encoded(value) }),
             Op::Swap { key, value, index } => {
                 json!({ "Verb": "cas", "Key": key, "Value": encoded(value), "Index": index })

@@ -27,9 +27,9 @@ impl Keys {
         }
     }
 
-    /// Reads what stands beside the record.
+    /// Reads what stands beside the record. By name: other elections may stand there by the thousand, each with its history.
     pub(super) async fn around(&self, consul: &Consul) -> Result<Around, Failure> {
-        let found = consul.get_all(&format!("{}.", self.record)).await?;
+        let found = consul.get_each(&[&self.note, &self.generation, &self.fence]).await?;
         let of = |key: &str| found.iter().find(|found| found.key == key);
         let generation = of(&self.generation);
         Ok(Around {

@@ -151,7 +151,7 @@ impl Shared {
             Ok(Ok(answer)) => answer,
             Ok(Err(Failure::Unreachable(_))) => Answer::Refused(Refusal::Unreachable),
             Ok(Err(Failure::Unknown(_))) => Answer::Unknown,
-            Ok(Err(Failure::Refused(why))) => self.refuse(why),
+            Ok(Err(Failure::Refused(why) | Failure::Untimely(why))) => self.refuse(why),
             Ok(Err(Failure::Denied(why))) => {
                 self.sitter.line.denied(&why);
                 Answer::Refused(Refusal::Other(why))

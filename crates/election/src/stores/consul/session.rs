@@ -77,6 +77,14 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<DriverEven
                 let _ = told.send(DriverEvent::Refused(format!("no session is opened: {why}")));
                 return;
             }
+            Ok(Err(Failure::Untimely(why))) => {
+                let _ = told.send(DriverEvent::Untimely(format!(
+                    "no session of {:?} is opened: {why}; give a time to live within these bounds (--ttl): session_ttl_min of the \
+                     servers says the least",
+                    session.ttl
+                )));
+                return;
+            }
             Ok(Err(Failure::Denied(why))) if !is_open => {
                 let _ = told.send(DriverEvent::Denied(format!("no session is opened: {why}")));
                 return;
@@ -152,5 +160,37 @@ async fn warn_of_version(session: &Session) {
             "this Consul may answer consistent reads with old state when a server has just started (consul#2644), and knows \
              transactions since 0.7 only: upgrade it to 1.0 or later"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::Agent;
+    use super::*;
+    use crate::Election;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    /// The first word of a session of ten seconds at this agent.
+    async fn told_at(agent: &Agent) -> DriverEvent {
+        let election = Election::open(&format!("consul://{}/billing", agent.host)).expect("the URL is right");
+        let session = Arc::new(Session::new(&Place::of(election.store()), Duration::from_secs(10)));
+        let (tell, mut told) = unbounded_channel();
+        tokio::spawn(keep(session, tell));
+        timeout(Duration::from_secs(20), told.recv()).await.expect("it says something").expect("it goes on")
+    }
+
+    /// Goal: a process that starts in a busy moment waits until that is over. Method: the agent says that too much is asked of it, and then
+    /// opens a session.
+    #[tokio::test]
+    async fn an_agent_that_is_asked_too_much_is_asked_again() {
+        let mut agent = Agent::answers(&[
+            ("429 Too Many Requests", "Your IP is issuing too many concurrent connections"),
+            ("200 OK", "{\"ID\":\"s1\"}"),
+            ("200 OK", "{}"),
+        ]);
+        let told = told_at(&agent).await;
+        assert!(matches!(told, DriverEvent::Opened(_)), "{told:?}");
+        let asked = agent.asked_so_far();
+        assert!(asked[..2].iter().all(|request| request.starts_with("PUT /v1/session/create")), "{asked:?}");
     }
 }
