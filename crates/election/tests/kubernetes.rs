@@ -8,7 +8,7 @@ mod kubernetes {
     mod refusals;
 }
 
-use hustings_election::{Election, Loss, Token};
+use hustings_election::{Election, Loss, Named, Token};
 use hustings_testbed::{Cable, FakeKube};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -208,6 +208,33 @@ async fn a_bad_day_of_the_server_deposes_nobody() {
     let second = in_time("the successor", waiting).await.expect("it does not panic");
     assert!(token_of(&second) > token);
     second.resign("done").await;
+}
+
+/// Goal: the server holds a watch for each election that this process has a candidate in, and none for those of before. Method: one that
+/// leads an election is in five others for a while, one after the other; then it comes and goes in one of them without a pause, and stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_election_that_was_left_is_watched_no_more() {
+    let server = server();
+    let office = |name: &str| {
+        let election = Election::open(&server.url(name)).expect("the URL is right").ttl(TTL);
+        election.candidate(Named::new("a").stop_grace(TTL / 10).kill_margin(TTL / 20))
+    };
+    let first = campaign(&office("a")).await;
+    for name in ["b1", "b2", "b3", "b4", "b5"] {
+        let asked = server.asked("watch");
+        let brief = campaign(&office(name)).await;
+        until("its watch", || server.asked("watch") > asked).await;
+        drop(brief);
+    }
+    until("one open watch", || server.open_watches() == 1).await;
+    for _ in 0..20 {
+        campaign(&office("b1")).await.resign("again").await;
+    }
+    let second = campaign(&office("b1")).await;
+    until("two open watches", || server.open_watches() == 2).await;
+    assert!(first.is_leader() && second.is_leader());
+    second.resign("done").await;
+    first.resign("done").await;
 }
 
 /// Goal: of two servers the one that answers is used.

@@ -22,6 +22,7 @@ use hustings_api::etcdserverpb::{
 };
 use keys::{Keys, is_within};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -70,6 +71,7 @@ struct Member {
     /// Number of calls of each kind that have come, and of those that were carried out.
     come: watch::Sender<BTreeMap<Call, (u64, u64)>>,
     has_leader: watch::Sender<bool>,
+    refuses_watches: Arc<AtomicBool>,
 }
 
 impl FakeEtcd {
@@ -91,6 +93,7 @@ impl FakeEtcd {
                 held: watch::Sender::default(),
                 come: watch::Sender::default(),
                 has_leader: watch::Sender::new(true),
+                refuses_watches: Arc::default(),
             };
             let router = tonic::transport::Server::builder()
                 .add_service(KvServer::new(member.clone()))
@@ -155,6 +158,17 @@ impl FakeEtcd {
     /// A member has lost its peers, and not its clients: its watches tell nothing, and end for those that insist on a leader.
     pub fn lose_leader(&self, member: usize) {
         self.members[member].has_leader.send_replace(false);
+    }
+
+    /// From now on a member refuses each new watch, and names none in its answer.
+    pub fn refuse_watches(&self, member: usize) {
+        self.members[member].refuses_watches.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until a member has no stream of watches.
+    pub async fn until_unwatched(&self, member: usize) {
+        // Each stream looks whether there is a leader.
+        self.members[member].has_leader.closed().await;
     }
 
     /// From now on leases are granted for at least and at most so many seconds.
@@ -322,6 +336,9 @@ struct Watched {
 impl Watched {
     fn ask(&mut self, request: WatchRequest) {
         let answer = match request.request_union {
+            Some(RequestUnion::CreateRequest(_)) if self.member.refuses_watches.load(Ordering::SeqCst) => {
+                WatchResponse { watch_id: -1, created: true, canceled: true, ..WatchResponse::default() }
+            }
             Some(RequestUnion::CreateRequest(WatchCreateRequest {
                 key, range_end, start_revision, watch_id, ..
             })) => {
@@ -363,8 +380,9 @@ impl Watch for Member {
         let mut asked = request.into_inner();
         let (sender, answers) = mpsc::unbounded_channel();
         let (mut changed, mut has_leader) = (self.shared.changed.subscribe(), self.has_leader.subscribe());
-        let mut watched = Watched { member: self.clone(), watches: BTreeMap::new(), sender };
+        let mut watched = Watched { member: self.clone(), watches: BTreeMap::new(), sender: sender.clone() };
         tokio::spawn(async move {
+            let mut asks = true;
             loop {
                 if *has_leader.borrow() {
                     watched.tell();
@@ -373,10 +391,13 @@ impl Watch for Member {
                     return;
                 }
                 tokio::select! {
-                    request = asked.message() => match request {
+                    request = asked.message(), if asks => match request {
                         Ok(Some(request)) => watched.ask(request),
-                        _ => return,
+                        // A client that asks for no more is still told, as etcd does.
+                        Ok(None) => asks = false,
+                        Err(_) => return,
                     },
+                    () = sender.closed() => return,
                     _ = changed.changed() => {}
                     _ = has_leader.changed() => {}
                 }

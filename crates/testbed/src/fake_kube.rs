@@ -167,6 +167,11 @@ impl FakeKube {
         self.shared.revision.send_replace(revision);
     }
 
+    /// Number of watches that are open.
+    pub fn open_watches(&self) -> usize {
+        self.shared.watches.receiver_count()
+    }
+
     /// Number of requests of a verb (`get`, `update`, ...) that have come.
     pub fn asked(&self, verb: &str) -> u64 {
         lock(&self.shared.asked).get(verb).copied().unwrap_or_default()

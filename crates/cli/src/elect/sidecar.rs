@@ -268,12 +268,12 @@ impl Sidecar {
                         if stopping.is_none() && code != 0 && *restarts > 0 && leadership.is_leader() && !is_over {
                             *restarts -= 1;
                             say(format_args!("the command ended with status {code}: starts it again ({restarts} left)"));
-                            let cage = warden.cage.take();
-                            *warden = tokio::select! {
+                            // Until there is another one, the warden that has ended keeps the cage: whoever ends this removes it there.
+                            let next = tokio::select! {
                                 started = Warden::start(self.containment) => started?,
                                 _ = signals.end() => return Ok(End::Told(code)),
                             };
-                            warden.cage = cage;
+                            warden.cage = std::mem::replace(warden, next).cage;
                             times = self.times(leadership);
                             if times.is_stop_due() {
                                 return Ok(End::Lost("the store was silent while the command was to start again".to_owned()));

@@ -63,9 +63,11 @@ pub(crate) struct Kubernetes {
     place: Place,
     ttl: Duration,
     api: Arc<Api>,
-    /// Tasks that listen for changes, by election.
-    listeners: Mutex<BTreeMap<String, JoinHandle<()>>>,
+    listeners: Arc<Listeners>,
 }
+
+/// Tasks that listen for changes, by election.
+type Listeners = Mutex<BTreeMap<String, JoinHandle<()>>>;
 
 impl Kubernetes {
     /// A store of which nothing is asked yet.
@@ -78,7 +80,7 @@ impl Kubernetes {
         // A part of a second cannot be written.
         let ttl = Duration::from_secs(ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0));
         let api = Arc::new(Api::new(&place.endpoints, (ttl / 10).max(Duration::from_millis(100))));
-        Kubernetes { place, ttl, api, listeners: Mutex::default() }
+        Kubernetes { place, ttl, api, listeners: Arc::default() }
     }
 
     fn path(&self, election: &str) -> String {
@@ -160,12 +162,13 @@ impl Records for Kubernetes {
 
     fn listen(&self, election: &str) {
         let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that leaves takes itself out; one that panicked could not.
         listeners.retain(|_, listener| !listener.is_finished());
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&fieldSelector=metadata.name%3D{election}",
             self.collection()
         );
-        let start = || tokio::spawn(watch(self.api.clone(), path, election.to_owned()));
+        let start = || tokio::spawn(listen(self.api.clone(), path, election.to_owned(), self.listeners.clone()));
         listeners.entry(election.to_owned()).or_insert_with(start);
     }
 
@@ -185,11 +188,78 @@ impl Records for Kubernetes {
 }
 
 /// Rings at each change of a Lease, until nobody listens.
-async fn watch(api: Arc<Api>, path: String, election: String) {
+async fn listen(api: Arc<Api>, path: String, election: String, listeners: Arc<Listeners>) {
+    let left = async {
+        while !leaves(api.hints(), &election, &listeners) {
+            api.hints().until_unheard(&election).await;
+        }
+    };
+    // An open request ends with this task.
+    tokio::select! {
+        () = watch(&api, &path, &election) => {}
+        () = left => {}
+    }
+}
+
+/// Takes a task out of the listeners if nobody listens; says whether it did. Somebody who comes to listen has its hints before it looks
+/// for a task, so that it finds one that stays, or none.
+fn leaves(hints: &Hints, election: &str, listeners: &Listeners) -> bool {
+    let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_unheard = !hints.are_heard(election);
+    if is_unheard {
+        listeners.remove(election);
+    }
+    is_unheard
+}
+
+/// Rings at each change of a Lease for ever.
+async fn watch(api: &Api, path: &str, election: &str) {
     loop {
-        let watched = api.watch(&path, || api.hints().ring(&election)).await;
+        let watched = api.watch(path, || api.hints().ring(election)).await;
         tracing::debug!(%election, because = ?watched, "a watch has ended");
-        api.hints().ring(&election);
+        api.hints().ring(election);
         tokio::time::sleep(RETRY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hustings_testbed::FakeKube;
+    use tokio::time::timeout;
+
+    /// Goal: a candidate that comes when the last one has gone, and its task has not noticed, has a watch. Method: one thread, on which no
+    /// task runs between the two; then the Lease changes. Later all go, and one comes again.
+    #[tokio::test]
+    async fn whoever_comes_when_a_watch_is_to_end_has_one() {
+        let server = FakeKube::start().expect("a port is free");
+        let endpoints = vec![format!("127.0.0.1:{}", server.port)];
+        let store = Kubernetes::at(Place { endpoints, namespace: "default".to_owned() }, Duration::from_secs(3));
+        let patience = Duration::from_secs(20);
+        let open = async |count| {
+            let is_so = async {
+                while server.open_watches() != count {
+                    tokio::task::yield_now().await;
+                }
+            };
+            timeout(patience, is_so)
+                .await
+                .unwrap_or_else(|_| panic!("not {count} watches but {}", server.open_watches()));
+        };
+        let first = store.hints().of("billing");
+        store.listen("billing");
+        open(1).await;
+        drop(first);
+        let mut second = store.hints().of("billing");
+        store.listen("billing");
+        server.edit("billing", |lease| lease["spec"]["leaseTransitions"] = 7.into());
+        timeout(patience, second.changed()).await.expect("a watch tells").expect("the store lives");
+        open(1).await;
+        assert_eq!(server.asked("watch"), 1, "it is the same watch");
+        drop(second);
+        open(0).await;
+        let _third = store.hints().of("billing");
+        store.listen("billing");
+        open(1).await;
     }
 }

@@ -11,6 +11,7 @@ use hustings_api::mvccpb::Event;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use tonic::metadata::MetadataValue;
 
 /// Watches on one stream; servers take a thousand at the least.
@@ -24,14 +25,15 @@ pub(super) struct Watches {
 
 /// One stream, until it breaks.
 struct Stream {
-    requests: UnboundedSender<WatchRequest>,
     /// `None` once it is broken.
     hearers: Mutex<Option<Hearers>>,
 }
 
-/// The hearers of a stream's watches.
-#[derive(Default)]
+/// The hearers of a stream's watches. With them the stream ends at the server, too, and all that it holds there.
 struct Hearers {
+    requests: UnboundedSender<WatchRequest>,
+    /// Never sent on: the stream's task ends when it is dropped.
+    _end: oneshot::Sender<()>,
     by_watch: HashMap<i64, UnboundedSender<Vec<Event>>>,
     /// The last number that was given out.
     last: i64,
@@ -78,9 +80,11 @@ impl Watches {
 impl Stream {
     fn open(client: Client) -> Arc<Stream> {
         let (requests, outgoing) = unbounded_channel();
-        let stream = Arc::new(Stream { requests, hearers: Mutex::new(Some(Hearers::default())) });
+        let (end, ended) = oneshot::channel();
+        let hearers = Hearers { requests, _end: end, by_watch: HashMap::new(), last: 0 };
+        let stream = Arc::new(Stream { hearers: Mutex::new(Some(hearers)) });
         let weak = Arc::downgrade(&stream);
-        tokio::spawn(async move {
+        let listening = async move {
             let outgoing = tokio_stream::wrappers::UnboundedReceiverStream::new(outgoing);
             let mut request = tonic::Request::new(outgoing);
             // A member that has lost its leader, and not its clients, ends the streams of those that insist on one; others just hear nothing.
@@ -94,6 +98,13 @@ impl Stream {
             }
             // A hearer is told that nothing more comes.
             weak.upgrade().inspect(|stream| *stream.hearers() = None);
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = listening => {}
+                // Nobody has the stream any more, or a refusal has ended it: a server that just hears no more requests would go on with it.
+                _ = ended => {}
+            }
         });
         stream
     }
@@ -113,7 +124,9 @@ impl Stream {
 
     fn ask(&self, request: RequestUnion) {
         // A stream that has broken needs no request: its hearers know.
-        let _ = self.requests.send(WatchRequest { request_union: Some(request) });
+        if let Some(hearers) = self.hearers().as_ref() {
+            let _ = hearers.requests.send(WatchRequest { request_union: Some(request) });
+        }
     }
 
     fn tell(&self, answer: WatchResponse) {
@@ -153,5 +166,57 @@ impl Drop for Watching {
         if was_there {
             self.stream.ask(RequestUnion::CancelRequest(WatchCancelRequest { watch_id: self.id }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reach::Reach;
+    use super::*;
+    use hustings_testbed::FakeEtcd;
+    use std::time::Duration;
+
+    async fn store() -> (FakeEtcd, Client) {
+        let store = FakeEtcd::start(1).expect("a port is free");
+        let election = crate::Election::open(&store.url(&[0], "billing")).expect("the URL is right");
+        let client = Reach::new(election.store()).connect().await.expect("it accepts");
+        (store, client)
+    }
+
+    async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+        let waited = tokio::time::timeout(Duration::from_secs(20), future).await;
+        waited.unwrap_or_else(|_| panic!("{what}: not within 20 s"))
+    }
+
+    /// Goal: a stream on which a watch was refused holds nothing at the server. Method: one watch is heard, the next one is refused; both
+    /// hear the end, and are still there, as the stream is, when the server has lost it.
+    #[tokio::test]
+    async fn a_stream_on_which_a_watch_was_refused_ends_at_the_server() {
+        let (store, client) = store().await;
+        let watches = Watches::default();
+        let mut first = watches.open(&client, "a", Bytes::new(), 1);
+        store.put("a", "1");
+        in_time("an event", first.next()).await.expect("it is heard");
+        store.refuse_watches(0);
+        let mut second = watches.open(&client, "b", Bytes::new(), 1);
+        assert!(Arc::ptr_eq(&first.stream, &second.stream));
+        assert_eq!(in_time("the end of the refused", second.next()).await, None);
+        assert_eq!(in_time("the end of the other", first.next()).await, None);
+        in_time("the end at the server", store.until_unwatched(0)).await;
+    }
+
+    /// Goal: a stream that nobody has any more ends at the server, which goes on when it just hears no more requests. Method: its only
+    /// watch is over already when it is dropped, as after a cancellation by the server, so that no answer is due.
+    #[tokio::test]
+    async fn a_stream_that_nobody_has_ends_at_the_server() {
+        let (store, client) = store().await;
+        let watches = Watches::default();
+        let mut watching = watches.open(&client, "a", Bytes::new(), 1);
+        store.put("a", "1");
+        in_time("an event", watching.next()).await.expect("it is heard");
+        watching.stream.hearers().as_mut().expect("it is whole").by_watch.clear();
+        drop(watching);
+        watches.move_on();
+        in_time("the end at the server", store.until_unwatched(0)).await;
     }
 }

@@ -22,6 +22,19 @@ impl Hints {
         elections.entry(election.to_owned()).or_default().subscribe()
     }
 
+    /// Whether somebody wants to hear of changes of this record.
+    pub(crate) fn are_heard(&self, election: &str) -> bool {
+        self.elections().get(election).is_some_and(|hints| hints.receiver_count() > 0)
+    }
+
+    /// Waits for a moment at which nobody listens. It may have passed when this returns: ask whether they [are heard](Hints::are_heard).
+    pub(crate) async fn until_unheard(&self, election: &str) {
+        let hints = self.elections().get(election).cloned();
+        if let Some(hints) = hints {
+            hints.closed().await;
+        }
+    }
+
     /// Passes on a hint that this record has changed.
     pub(crate) fn ring(&self, election: &str) {
         if let Some(hints) = self.elections().get(election) {
