@@ -43,23 +43,23 @@ impl Ticker {
         let at_most = self.0.at_most?;
         let now = boot_micros();
         self.0.ticked_micros.fetch_max(now, Ordering::AcqRel);
-        Some(now + micros(at_most))
+        Some(now.saturating_add(micros(at_most)))
     }
 
     /// A moment at which a tick must have come is there: the next such moment, or `None` if it did not come.
     pub(crate) fn next_look(&self, due: u64, now: u64) -> Option<u64> {
         let at_most = micros(self.0.at_most?);
-        let next = self.0.ticked_micros.load(Ordering::Acquire) + at_most;
+        let next = self.0.ticked_micros.load(Ordering::Acquire).saturating_add(at_most);
         if next > now {
             return Some(next);
         }
         // The whole process stood still, or its machine: nobody could have ticked.
         if now - due > at_most / 2 {
-            return Some(now + at_most);
+            return Some(now.saturating_add(at_most));
         }
         self.0.is_stalled.send_replace(true);
         // A tick of this moment may have seen that nothing was stalled, and be the last one.
-        if self.0.ticked_micros.load(Ordering::Acquire) + at_most > now {
+        if self.0.ticked_micros.load(Ordering::Acquire).saturating_add(at_most) > now {
             self.0.is_stalled.send_replace(false);
         }
         None
@@ -105,6 +105,13 @@ mod tests {
         let woke = due + STEP * 3;
         assert_eq!(ticker.next_look(due, woke), Some(woke + STEP));
         assert!(ticker.next_look(woke + STEP, woke + STEP + 1).is_none(), "once");
+    }
+
+    #[test]
+    fn who_may_tick_whenever_it_likes_is_never_looked_at() {
+        let ticker = Ticker::new(Some(Duration::MAX));
+        assert_eq!(ticker.begin(), Some(u64::MAX));
+        assert_eq!(ticker.next_look(5, boot_micros()), Some(u64::MAX));
     }
 
     #[test]

@@ -283,6 +283,14 @@ impl SimulatedDisk {
         self.state().lies = lies;
     }
 
+    /// All that was written is on the disk from now on, as when the cache of a controller that had lied is written out.
+    pub fn flush(&self) {
+        for inode in self.state().inodes.values_mut() {
+            inode.dirty.clear();
+            inode.durable_length = inode.bytes.len();
+        }
+    }
+
     /// Number of reads, begun since the disk was made.
     pub fn reads(&self) -> u64 {
         self.state().reads

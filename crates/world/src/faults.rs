@@ -265,6 +265,10 @@ impl<P: Protocol, S: Service> World<P, S> {
             DiskFault::Recover => {
                 machine.pace = self.settings.disk;
                 machine.lies = false;
+                // What a power cut has taken does not come back.
+                if !machine.is_powered_off && !machine.disk.is_off() && std::mem::take(&mut machine.has_lied) {
+                    machine.disk.flush();
+                }
                 if std::mem::take(&mut machine.is_stalled) {
                     self.at(self.now, EventKind::Synced(at, life));
                 }

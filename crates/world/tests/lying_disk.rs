@@ -19,7 +19,8 @@ fn played<P: Protocol>(then: &str) -> World<P, KvStore> {
 
 fn who_has_lost_its_word_is_replaced<P: Protocol>() {
     let lost = "power-off n3\nput while-it-is-away 1\nwait 1s\nrestart n3\nwait 1s\nexpect refused n3\n";
-    let world = played::<P>(&format!("{lost}remove n3\nwait 2s\njoin\nwait 12s\nput afterwards 1\nwait 1s\nexpect same\n"));
+    let world =
+        played::<P>(&format!("{lost}remove n3\nwait 2s\njoin\nwait 12s\nput afterwards 1\nwait 1s\nexpect same\n"));
     let newcomer = world.replica(NodeId(4)).expect("it runs");
     assert!(newcomer.status().commit > 0, "{}: it has taken the place", P::NAME);
     assert!(!newcomer.membership().has(NodeId(3)), "{}: the liar is gone", P::NAME);
@@ -30,7 +31,14 @@ fn a_process_that_ends_loses_nothing<P: Protocol>() {
     assert!(world.replica(NodeId(3)).is_some(), "{}: it goes on", P::NAME);
 }
 
+fn who_keeps_its_word_again_is_believed<P: Protocol>() {
+    let cut = "disk n3 recover\nput honest 1\nwait 1s\npower-off n3\nwait 1s\nrestart n3\nwait 6s\n";
+    let world = played::<P>(&format!("{cut}put afterwards 1\nwait 1s\nexpect same\n"));
+    assert!(world.replica(NodeId(3)).is_some(), "{}: it has lost nothing", P::NAME);
+}
+
 under_each_protocol! {
     a_member_whose_disk_has_lied_is_replaced_when_the_power_goes: who_has_lost_its_word_is_replaced;
+    a_disk_that_keeps_its_word_again_is_believed: who_keeps_its_word_again_is_believed;
     a_disk_that_lies_costs_nothing_while_the_power_stays: a_process_that_ends_loses_nothing;
 }

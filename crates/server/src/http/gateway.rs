@@ -310,7 +310,10 @@ where
         })
     }
 
-    fn messages<M, B: Backend>(self, services: &Services<B>) -> impl Stream<Item = Result<M, Status>> + Send + use<M, T, B>
+    fn messages<M, B: Backend>(
+        self,
+        services: &Services<B>,
+    ) -> impl Stream<Item = Result<M, Status>> + Send + use<M, T, B>
     where
         M: DeserializeOwned + Default + Send,
     {
@@ -337,12 +340,7 @@ fn of_body(error: &(dyn std::error::Error + 'static)) -> Status {
 }
 
 /// The messages of a body, each as soon as it is whole. What has come of the next ones is held in the budget.
-fn messages<M, T>(
-    body: T,
-    held: Held,
-    limit: usize,
-    patience: Duration,
-) -> impl Stream<Item = Result<M, Status>> + Send
+fn messages<M, T>(body: T, held: Held, limit: usize, patience: Duration) -> impl Stream<Item = Result<M, Status>> + Send
 where
     M: DeserializeOwned + Default + Send,
     T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
@@ -519,17 +517,23 @@ fn refuse_as(status: Status, is_concurrency: bool) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::memory::Memory;
     use proptest::prelude::*;
 
     const PATIENCE: Duration = Duration::from_secs(1);
+
+    /// A part of a budget that is large enough.
+    fn nothing() -> Held {
+        Held::nothing(&Memory::new(1 << 30))
+    }
 
     /// The messages in a body that comes in these pieces.
     fn messages_in(pieces: impl IntoIterator<Item = Bytes>, limit: usize) -> Vec<Result<pb::WatchRequest, Status>> {
         let frames: Vec<_> =
             pieces.into_iter().map(|piece| Ok::<_, std::convert::Infallible>(Frame::data(piece))).collect();
-        let body = Limited::new(StreamBody::new(stream::iter(frames)), limit);
-        let found = Box::pin(messages::<pb::WatchRequest, _>(body, limit, PATIENCE)).collect::<Vec<_>>().now_or_never();
-        found.expect("all of the body is there")
+        let body = StreamBody::new(stream::iter(frames));
+        let messages = Box::pin(messages::<pb::WatchRequest, _>(body, nothing(), limit, PATIENCE));
+        messages.collect::<Vec<_>>().now_or_never().expect("all of the body is there")
     }
 
     /// Goal: a message that comes a byte at a time costs a look at each byte, and not a look at all of it for each. Method: a megabyte of
@@ -547,8 +551,9 @@ mod tests {
     fn what_is_no_object_is_refused_at_once() {
         for text in ["[7", "7", "\"text", " {]", r#"{"create_request":7x"#] {
             let pieces = stream::iter([Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(text)))]);
-            let body = Limited::new(StreamBody::new(pieces.chain(stream::pending())), 1_000);
-            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 1_000, PATIENCE)).next().now_or_never();
+            let body = StreamBody::new(pieces.chain(stream::pending()));
+            let found =
+                Box::pin(messages::<pb::WatchRequest, _>(body, nothing(), 1_000, PATIENCE)).next().now_or_never();
             assert!(matches!(found, Some(Some(Err(_)))), "{text}");
         }
     }

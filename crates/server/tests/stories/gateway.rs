@@ -107,7 +107,8 @@ async fn many_small_messages_are_no_large_one() {
     let served = Served::start_with(ServerOptions { max_request_bytes: 1 << 10, ..ServerOptions::default() }).await;
     grant(&served, 0x41).await;
     let (mut reading, mut writing) = TcpStream::connect(&served.address).await.unwrap().into_split();
-    let head = "POST /v3/lease/keepalive HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head =
+        "POST /v3/lease/keepalive HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
     writing.write_all(head.as_bytes()).await.unwrap();
     let message = format!("{{\"ID\":\"65\"}}{}", " ".repeat(900));
     let chunk = format!("{:x}\r\n{message}\r\n", message.len());
