@@ -58,9 +58,34 @@ async fn what_hides_from_a_killed_warden_is_found_in_its_control_group() {
     signal_pid(warden, Signal::KILL);
     assert_eq!(first.end(), Some(125), "{:?}", first.seen);
     assert!(!is_alive(stray), "nobody found it");
-    let group = group.lines().find_map(|line| line.strip_prefix("0::")).expect("one of version 2");
-    let left = control_groups().expect("they are mounted").join(group.trim_start_matches('/'));
+    let left = directory_of(&group);
     assert!(!left.exists(), "{} is left behind", left.display());
+}
+
+/// Goal: a restart that comes to nothing leaves no control group behind. Method: the command fails, and has seen to it that its sidecar can
+/// open no socket for another warden.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_without_a_warden_leaves_no_control_group_behind() {
+    if !can_make_control_groups() {
+        // Told by the story above.
+        return;
+    }
+    let story = Story::begin().await;
+    let group = story.path("group");
+    let blind = "set -- $(cat /proc/$PPID/stat); prlimit --pid $4 --nofile=1:1; exit 7";
+    let script = format!("cat /proc/self/cgroup > {}; {blind}", group.display());
+    let options = ["--contain", "cgroup", "--restart", "on-failure:1"];
+    let mut sidecar = Running::start(&mut story.sidecar("a", &options, &["sh", "-c", &script]));
+    sidecar.end();
+    assert!(sidecar.seen.join("\n").contains("no place for the warden's socket"), "{:?}", sidecar.seen);
+    let left = directory_of(&std::fs::read_to_string(group).expect("it ran"));
+    assert!(!left.exists(), "{} is left behind", left.display());
+}
+
+/// Directory of the control group that a process says it is in.
+fn directory_of(group: &str) -> PathBuf {
+    let group = group.lines().find_map(|line| line.strip_prefix("0::")).expect("one of version 2");
+    control_groups().expect("they are mounted").join(group.trim_start_matches('/'))
 }
 
 /// Directory of the control groups of version 2; `None` if there is none.
