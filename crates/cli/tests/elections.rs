@@ -221,6 +221,10 @@ async fn an_operator_sees_who_leads_and_why_and_lets_it_step_down() {
     assert!(raised.contains("the generation of billing is 1 now"), "{raised}");
     let mut third = Running::start(&mut verb(&cluster, "elect", &["--id", "c"]));
     third.line_with("c leads billing, token 1.");
+    let raised = run(&mut verb(&cluster, "elect", &["--raise"]));
+    assert!(raised.stderr.contains("c held the election in that moment"), "{}", raised.stderr);
+    assert!(raised.ok().contains("the generation of billing is 2 now"));
+    assert_eq!(third.end(), Some(75), "it leads no more");
 }
 
 #[tokio::test(flavor = "multi_thread")]

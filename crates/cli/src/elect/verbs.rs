@@ -103,7 +103,14 @@ async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
         _ => None,
     };
     if let Some(wish) = wish {
+        let deposed = if matches!(wish, Wish::Raise) { who_is_not_awaited(&election).await } else { None };
         println!("{}", election.wish(&wish).await.map_err(of_store)?);
+        if let Some(Leader { id, .. }) = deposed {
+            crate::logging::say(format_args!(
+                "{} held the election in that moment: if it does not reach the store, it believes that it leads until its lease would have ended, beside whoever comes next; `--step-down` before a raise has it stop first",
+                one_line(&id)
+            ));
+        }
         return Ok(());
     }
     let id = matches.get_one::<String>("id").cloned().unwrap_or_else(own_id);
@@ -163,6 +170,14 @@ async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
     let _ = tokio::time::timeout(left, leave).await;
     said.abort();
     loss.map_or(Ok(()), |loss| Err(lost(&loss)))
+}
+
+/// Whoever holds an election whose entries a raise deletes at once; `None` where nobody does, or where the raise waits for the holder.
+async fn who_is_not_awaited(election: &Election) -> Option<Leader> {
+    if matches!(election.scheme(), Scheme::Postgres | Scheme::Kubernetes) {
+        return None;
+    }
+    tokio::time::timeout(ANSWER_TIMEOUT, election.observe().next()).await.ok()?.ok()?
 }
 
 fn of_store(error: StoreError) -> anyhow::Error {
