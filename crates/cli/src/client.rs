@@ -468,6 +468,7 @@ async fn save(matches: &ArgMatches) -> Result<()> {
     let (target, directory) = place_of(path)?;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let kind = tokio::select! {
+        biased;
         saved = save_at(matches, path, target, directory) => return saved,
         _ = interrupt.recv() => SignalKind::interrupt(),
         _ = terminate.recv() => SignalKind::terminate(),

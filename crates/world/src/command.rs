@@ -41,7 +41,7 @@ pub enum DiskFault {
     Stall,
     /// The disk works again, as fast as at first, and keeps its word.
     Recover,
-    /// Syncs say that they are done, and do nothing.
+    /// Syncs of the log say that they are done, and do nothing.
     Lie,
     /// Syncs take so many microseconds.
     Slow(u64),

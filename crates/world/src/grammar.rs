@@ -147,7 +147,7 @@ pub const GRAMMAR: [Sentence; 54] = [
     line(
         "disk WHO lie",
         "disk n1 lie",
-        "syncs say that they are done, and do nothing: the next power cut takes what was said",
+        "syncs of its log say that they are done, and do nothing: the next power cut takes what was said",
     ),
     line("disk WHO slow TIME", "disk n2 slow 300ms", "a sync takes so long"),
     line("disk WHO full BYTES", "disk n1 full 4096", "so many more bytes, then it is full"),

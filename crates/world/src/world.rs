@@ -342,6 +342,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         if self.machines[at].has_lied && self.judge.brings_back_less(id, &recovered.durable) {
             return self.turn_away(at);
         }
+        // It has all that it said: from now on its disk is held to that, if it lies no more.
+        self.machines[at].has_lied &= self.machines[at].lies;
         if let Err(violation) = self.judge.on_restart(id, &recovered.durable) {
             self.verdict = Err(violation);
             return;
@@ -360,8 +362,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    /// A member whose disk has lied came back without what it had said to be durable. Its peers know what it had said: they refuse it, it
-    /// ends, and only another member can take its place.
+    /// A member whose disk has lied came back without what it had said to be durable. Here its peers know all that it had said (at real
+    /// members they know what they have heard): they refuse it, it ends, and only another member can take its place.
     fn turn_away(&mut self, at: usize) {
         let machine = &mut self.machines[at];
         machine.end();

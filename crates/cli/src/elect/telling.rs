@@ -19,22 +19,22 @@ impl Telling {
     /// Takes a transition; gives what callers hear now, in order.
     pub(crate) fn on_change(&mut self, change: &Change) -> Vec<Change> {
         if let Change::Leads(token) = change
-            && self.begun < Some(*token)
+            && self.begun != Some(*token)
         {
             self.withheld = Some(change.clone());
             return Vec::new();
         }
         if let Change::Stops(token, _) | Change::Ends(token, _) = change {
-            self.stopped = self.stopped.max(Some(*token));
+            self.stopped = Some(*token);
         }
         self.withheld.take().into_iter().chain([change.clone()]).collect()
     }
 
     /// A tenure begins here; gives whether it counts, for it may have been told to stop by now, and what callers hear now.
     pub(crate) fn begin(&mut self, token: Token) -> (bool, Option<Change>) {
-        self.begun = self.begun.max(Some(token));
-        let is_told = |change: &Change| matches!(change, Change::Leads(of) if *of <= token);
-        (self.stopped < Some(token), self.withheld.take_if(|change| is_told(change)))
+        self.begun = Some(token);
+        // By equality: where a store was replaced, tokens may fall.
+        (self.stopped != Some(token), self.withheld.take_if(|change| *change == Change::Leads(token)))
     }
 }
 

@@ -183,9 +183,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         if self.has_ended {
             return;
         }
-        self.act();
-        // What it leads to leaves with this turn.
+        // First: what it leads to leaves with this turn.
         self.watch_disk();
+        self.act();
         if self.describing.is_due(self.replica.applied().index) {
             self.reconcile();
             self.act();

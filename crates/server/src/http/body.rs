@@ -88,7 +88,7 @@ impl<T> Metered<T> {
     fn on_data(&mut self, mut data: &[u8]) -> Result<(), Status> {
         if self.shape != Shape::Stream {
             self.come += data.len();
-            // Of a stream the gateway holds what it has read, and has no use for what it has answered.
+            // Of a stream the gateway holds what it has read of the next message: here the latest piece counts, until the next one comes.
             let held = if self.shape == Shape::Lines { data.len() } else { self.come };
             return self.held.resize(held);
         }

@@ -88,6 +88,7 @@ where
     match tokio::time::timeout_at(deadline, carry_out(services, head, body)).await {
         Ok(answer) if is_stream => answer.map(|body| ending_at(deadline, body)),
         Ok(answer) => answer,
+        Err(_) if is_stream => refuse_stream(&late()),
         Err(_) => refuse(&late()),
     }
 }

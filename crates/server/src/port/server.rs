@@ -19,7 +19,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hustings_api::etcdserverpb::auth_server::AuthServer;
 use hustings_api::etcdserverpb::cluster_server::ClusterServer;
@@ -167,14 +167,13 @@ impl<B: Backend> Server<B> {
         let _ = stop.send(true);
         self.context.serving.send_modify(|serving| serving.is_stopping = true);
         let all = u32::try_from(self.context.options.connections_max).unwrap_or(u32::MAX);
-        let all_has_ended = async {
-            let _connections = slots.acquire_many(all).await;
-            // Calls that wait for a lock end with their connections, and give up their places.
-            let _places = self.context.lingering.acquire_many(LINGERING_MAX).await;
-        };
+        let deadline = Instant::now() + self.context.options.grace;
         // A connection that does not end in time is dropped with its task's runtime; nothing is lost but its answer.
-        let _ = tokio::time::timeout(self.context.options.grace, all_has_ended).await;
+        let _ = tokio::time::timeout_at(deadline.into(), slots.acquire_many(all)).await;
         self.context.story.settle().await;
+        // Calls that waited for a lock have ended with their connections, and give up their places. One that cannot be given up now, for
+        // nobody leads, stays for as long as its lease.
+        let _ = tokio::time::timeout_at(deadline.into(), self.context.lingering.acquire_many(LINGERING_MAX)).await;
     }
 }
 

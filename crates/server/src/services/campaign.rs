@@ -6,7 +6,9 @@
 //! Where etcd falls short, this does not (complaint 1 of its users): after each wait the candidate's own key is read again, at
 //! the leader, so that nobody is told to lead whose lease ended meanwhile; a candidate that gives up leaves the queue by
 //! itself, also when it was told an error while its key was on the way; and a call removes a key only as it wrote it itself,
-//! so that a client may cancel and ask again with the same lease, anywhere. A lost leader ends no wait.
+//! so that a client may cancel and ask again with the same lease, anywhere. A lost leader ends no wait. One case is left: a call of which
+//! nobody knew whether it wrote its key, that finds it there, with nobody before it, and whose client has gone by then, cannot tell it from
+//! the key of another call of that client, which may lead. That key stays for as long as its lease, as at etcd.
 //!
 //! Read next: [`crate::services::election`], [`crate::services::lock`].
 
@@ -52,6 +54,14 @@ impl<B: Backend> Context<B> {
     /// The first in a queue, as it was at a revision; 0: as it is now.
     pub(crate) async fn first(&self, view: &View, prefix: &Bytes, revision: i64) -> Result<Option<KeyValue>, Status> {
         self.by_creation(view, prefix, SortOrder::Ascend, 0, revision).await
+    }
+
+    /// Whether nothing need be done for what stands on a lease, after this error: the server stops, or the lease is gone and takes along what
+    /// stood on it.
+    async fn goes_without(&self, lease: i64, status: &Status) -> bool {
+        let view = self.read_local(&Caller::member(), Need::Nothing).await;
+        let has_lease = view.map_or(true, |view| view.has_lease(lease));
+        EtcdError::of(status) == Some(EtcdError::Stopped) || !has_lease
     }
 
     /// The last in a queue up to a creation revision.
@@ -145,14 +155,19 @@ impl<B: Backend> Place<B> {
 
     async fn take_to_the_end(context: Arc<Context<B>>, caller: Caller, standing: Standing) -> Result<Place<B>, Status> {
         let Standing { key, lease, value, .. } = standing.clone();
+        // Whether it may have been written already: only a call that knows when can give the place up, and to write once more tells.
+        let mut is_unknown = false;
         let answer = loop {
             let stand = Command::Txn(queue::stand(&key, lease, value.clone()));
             match context.propose_growth_to_the_end(&caller, stand).await {
-                // It may have been written: only who knows when can give the place up. To write it once more tells.
-                Err(status) if EtcdError::of(&status) == Some(EtcdError::LeaderChanged) => {
-                    tokio::time::sleep(context.options.timing.heartbeat).await;
+                Ok(answer) => break answer,
+                Err(status) => {
+                    is_unknown |= EtcdError::of(&status) == Some(EtcdError::LeaderChanged);
+                    if !is_unknown || context.goes_without(lease, &status).await {
+                        return Err(status);
+                    }
+                    tokio::time::sleep(context.options.timing.election_max).await;
                 }
-                answer => break answer?,
             }
         };
         let kv::Response::Txn(txn) = answer else { return Err(error::mismatch()) };
@@ -174,9 +189,14 @@ impl<B: Backend> Drop for Place<B> {
         // Without a runtime everything ends; the lease will do the rest.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (context, standing, place) = (self.context.clone(), self.standing.clone(), self.place);
+        // At once: a server that stops waits for those who have one.
+        let permit = context.lingering.clone().try_acquire_owned();
         runtime.spawn(async move {
             // Where many places wait for this at once, they do it one after the other, before those who want one.
-            let _permit = context.lingering.clone().acquire_owned().await;
+            let _permit = match permit {
+                Ok(permit) => Ok(permit),
+                Err(_) => context.lingering.clone().acquire_owned().await,
+            };
             give_up_to_the_end(&context, &standing, place).await;
         });
     }
@@ -186,9 +206,7 @@ impl<B: Backend> Drop for Place<B> {
 /// would hold up the whole queue.
 async fn give_up_to_the_end<B: Backend>(context: &Context<B>, standing: &Standing, place: queue::Place) {
     while let Err(status) = give_up(context, standing.clone(), place).await {
-        let view = context.read_local(&Caller::member(), Need::Nothing).await;
-        let has_lease = view.map_or(true, |view| view.has_lease(standing.lease));
-        if EtcdError::of(&status) == Some(EtcdError::Stopped) || !has_lease {
+        if context.goes_without(standing.lease, &status).await {
             return;
         }
         tokio::time::sleep(context.options.timing.election_max).await;

@@ -120,7 +120,7 @@ async fn a_candidate_that_gives_up_leaves_the_queue_of_a_busy_member() {
 }
 
 /// Goal: a call of which nobody knows whether it wrote its key takes the place, or gives it up. Method: the first try is written, and its
-/// outcome unknown.
+/// outcome unknown; the next one is refused, by a member that has too much to do.
 #[tokio::test]
 async fn a_place_that_may_have_been_written_is_somebodys() {
     let served = Served::start().await;
@@ -131,6 +131,10 @@ async fn a_place_that_may_have_been_written_is_somebodys() {
     served.double.be(Behaviour::Unsure);
     let waiting = begin_lock(&served, 0xb).await;
     until(&served, |view| view.key_count() == 2).await;
+    served.double.be(Behaviour::Refusing(None));
+    while served.double.refusals() == 0 {
+        tokio::task::yield_now().await;
+    }
     let revision = served.double.view().revision();
     served.double.be(Behaviour::Willing);
     until(&served, |view| view.revision() > revision).await;

@@ -90,7 +90,7 @@ async fn a_stream_ends_in_the_time_that_its_client_gives_it() {
     let served = Served::start().await;
     let body = r#"{"create_request":{"key":"YQ=="}}"#;
     let length = body.len();
-    let head = "POST /v3/watch HTTP/1.1\r\nhost: x\r\ngrpc-timeout: 200m\r\nconnection: close";
+    let head = "POST /v3/watch HTTP/1.1\r\nhost: x\r\ngrpc-timeout: 2S\r\nconnection: close";
     let request = format!("{head}\r\ncontent-length: {length}\r\n\r\n{body}");
     let mut stream = TcpStream::connect(&served.address).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -102,7 +102,7 @@ struct Kv {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Read {
-    results: Vec<ReadOne>,
+    results: Option<Vec<ReadOne>>,
 }
 
 #[derive(Deserialize)]
@@ -263,7 +263,7 @@ impl Consul {
         // Consul writes no entry to its log for operations that all read.
         let reply = self.call(Method::PUT, "txn?consistent", Value::from(reads).to_string().into()).await?;
         let answer: Read = serde_json::from_slice(&reply.body).map_err(|_| reply.stranger())?;
-        let found: Option<Vec<Found>> = answer.results.into_iter().map(|one| one.kv.into_found()).collect();
+        let found: Option<Vec<Found>> = answer.results.into_iter().flatten().map(|one| one.kv.into_found()).collect();
         let found = found.ok_or_else(|| reply.stranger())?;
         Ok(found.into_iter().filter(|found| keys.contains(&found.key.as_str())).collect())
     }
