@@ -164,9 +164,12 @@ impl Shared {
                 return Ok(Answer::Refused(Refusal::Unreachable));
             }
             let answer = self.ask(&request, &client, lease).await;
-            // The proof of the user has ended, or users count only since this session began: nothing was done yet.
+            // The proof of the user has ended or is too old, or users count only since this session began: nothing was done yet.
             let is_unproven = answer.as_ref().is_err_and(|status| {
-                matches!(EtcdError::of(status), Some(EtcdError::InvalidAuthToken | EtcdError::UserEmpty))
+                matches!(
+                    EtcdError::of(status),
+                    Some(EtcdError::InvalidAuthToken | EtcdError::UserEmpty | EtcdError::AuthOldRevision)
+                )
             });
             match is_unproven && self.session.reach.authenticate(&client).await.is_ok() {
                 true => self.ask(&request, &client, lease).await,
@@ -217,7 +220,7 @@ impl Shared {
             | tonic::Code::PermissionDenied
             | tonic::Code::Unauthenticated
             | tonic::Code::ResourceExhausted
-            | tonic::Code::FailedPrecondition => Answer::Refused(Refusal::Other(status.message().to_owned())),
+            | tonic::Code::FailedPrecondition => self.refusal.tell(&self.sitter.election, status.message().to_owned()),
             _ => {
                 self.session.lease.suspect();
                 Answer::Unknown
@@ -363,8 +366,15 @@ impl Shared {
     async fn release(&self, client: &Client, note: &Note) -> Result<Answer, tonic::Status> {
         let Some((lease, token)) = self.state().entry else { return Ok(Answer::Gone) };
         // A candidate that only waited leaves no note.
-        let txn = release_of(&self.names, lease, token, (note.token == token).then(|| note_to_bytes(note).into()));
-        client.kv().txn(txn).await?;
+        let note = (note.token == token).then(|| note_to_bytes(note).into());
+        let has_note = note.is_some();
+        match client.kv().txn(release_of(&self.names, lease, token, note)).await {
+            // A store that is full takes nothing new, and lets go all the same.
+            Err(status) if has_note && status.code() == tonic::Code::ResourceExhausted => {
+                client.kv().txn(release_of(&self.names, lease, token, None)).await?;
+            }
+            answer => drop(answer?),
+        }
         let mut state = self.state();
         state.entry = None;
         state.watcher.take().inspect(JoinHandle::abort);

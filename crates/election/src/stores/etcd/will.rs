@@ -1,11 +1,20 @@
 //! Releasing an entry of a queue for a process that is gone.
 
 use super::keys::Names;
-use super::reach::Reach;
+use super::reach::{Reach, is_denial};
 use super::seat::release_of;
 use crate::stores::written::note_to_bytes;
+use bytes::Bytes;
 use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// Time that one member may take, and the pause before the next one is asked.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
+/// Time after which a will is given up, where its caller would wait for longer.
+const AT_MOST: Duration = Duration::from_secs(20);
 
 /// A will: the entry, and the cluster that holds it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -17,19 +26,28 @@ pub(crate) struct Will {
 }
 
 impl Will {
-    /// Takes the entry away that the note's token names, and leaves the note.
+    /// Takes the entry away that the note's token names, and leaves the note, where there is room for it.
+    ///
+    /// Each member is asked in turn, again and again, until one has done it or refuses the user. A request that comes twice finds nothing
+    /// to take away.
     pub(crate) async fn carry_out(&self, note: &Note) {
         let names = Names::of(&self.election);
-        let txn = release_of(&names, self.lease, note.token, Some(note_to_bytes(note).into()));
         let mut reach = self.reach.clone();
-        for _ in 0..self.reach.endpoints.len() {
-            let connected = reach.connect().await;
-            reach.endpoints.rotate_left(1);
-            if let Ok(client) = connected
-                && client.kv().txn(txn.clone()).await.is_ok()
-            {
-                return;
+        let mut left: Option<Bytes> = Some(note_to_bytes(note).into());
+        let asked = async {
+            loop {
+                let txn = release_of(&names, self.lease, note.token, left.clone());
+                let told = timeout(PATIENCE, async { Some(reach.connect().await.ok()?.kv().txn(txn).await) });
+                match told.await {
+                    Ok(Some(Ok(_))) => return,
+                    Ok(Some(Err(status))) if is_denial(&status) => return,
+                    Ok(Some(Err(status))) if status.code() == tonic::Code::ResourceExhausted => left = None,
+                    Ok(_) | Err(_) => {}
+                }
+                reach.endpoints.rotate_left(1);
+                sleep(PAUSE).await;
             }
-        }
+        };
+        let _ = timeout(AT_MOST, asked).await;
     }
 }
