@@ -125,10 +125,12 @@ impl<T: Send + Sync + 'static> Reloading<T> {
                 true
             }
             Err(error) => {
-                tracing::error!(
-                    of = self.of,
-                    "certificates were replaced and cannot be used, the old ones stay in force: {error}"
-                );
+                if self.fault.borrow().as_ref() != Some(&error) {
+                    tracing::error!(
+                        of = self.of,
+                        "certificates were replaced and cannot be used, the old ones stay in force: {error}"
+                    );
+                }
                 self.fault.send_replace(Some(error));
                 false
             }
@@ -178,19 +180,35 @@ impl<T: Send + Sync + 'static> Reloading<T> {
     }
 }
 
-/// Looks at the files until nobody needs them any more.
-fn look<T: Send + Sync + 'static>(weak: &Weak<Reloading<T>>, mut read: [u8; 32]) {
-    let (mut until_warning, mut last) = (Duration::ZERO, read);
-    while let Some(this) = weak.upgrade() {
+/// What the files were when they were read, and at the last look.
+struct Looked {
+    read: [u8; 32],
+    last: [u8; 32],
+}
+
+impl Looked {
+    /// Looks at the files once more; says whether they were taken up.
+    fn again<T: Send + Sync + 'static>(&mut self, this: &Reloading<T>) -> bool {
         let now = digest(&this.paths);
         // Files are replaced one after the other: they are taken up once they stand still between two looks.
-        if now != read && now == last {
-            if this.reload() {
-                until_warning = Duration::ZERO;
-            }
-            read = now;
+        let stand_still = std::mem::replace(&mut self.last, now) == now;
+        // What could not be used may have been for want of a descriptor: it is tried again.
+        let is_wanted = now != self.read || this.fault.borrow().is_some();
+        if !stand_still || !is_wanted {
+            return false;
         }
-        last = now;
+        self.read = now;
+        this.reload()
+    }
+}
+
+/// Looks at the files until nobody needs them any more.
+fn look<T: Send + Sync + 'static>(weak: &Weak<Reloading<T>>, read: [u8; 32]) {
+    let (mut until_warning, mut looked) = (Duration::ZERO, Looked { read, last: read });
+    while let Some(this) = weak.upgrade() {
+        if looked.again(&this) {
+            until_warning = Duration::ZERO;
+        }
         if until_warning.is_zero() {
             this.complain();
             until_warning = WARN_EVERY;
@@ -216,6 +234,41 @@ fn digest(paths: &[PathBuf]) -> [u8; 32] {
 mod tests {
     use super::*;
     use crate::made::{Authority, Subject};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Goal: files that could not be read for a moment are taken up all the same. Method: they are replaced, and the first try to read them
+    /// fails, as where no descriptor is left.
+    #[test]
+    fn files_that_cannot_be_read_for_a_moment_are_tried_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.crt");
+        std::fs::write(&path, "old").expect("written");
+        let is_short = Arc::new(AtomicBool::new(false));
+        let (read, is_out) = (path.clone(), is_short.clone());
+        let make = move || match is_out.load(Ordering::Relaxed) {
+            true => Err(TlsError::new("the certificate", "a.crt", "too many open files")),
+            false => std::fs::read_to_string(&read).map_err(|error| TlsError::new("the certificate", "a.crt", error)),
+        };
+        // Without the thread that looks by itself.
+        let made = Reloading {
+            of: "client",
+            paths: vec![path.clone()],
+            make: Box::new(make),
+            present: watch::channel(Arc::new("old".to_owned())).0,
+            expiries: watch::channel(Vec::new()).0,
+            watched: Vec::new(),
+            fault: watch::channel(None).0,
+        };
+        let seen = digest(&made.paths);
+        let mut looked = Looked { read: seen, last: seen };
+        std::fs::write(&path, "new").expect("written");
+        is_short.store(true, Ordering::Relaxed);
+        assert!(!looked.again(&made) && !looked.again(&made) && made.fault.borrow().is_some());
+        is_short.store(false, Ordering::Relaxed);
+        assert!(looked.again(&made) && made.fault.borrow().is_none());
+        assert_eq!(*made.present(), "new");
+        assert!(!looked.again(&made), "once");
+    }
 
     /// Goal: what is said each day is of the certificate in force, and of files that could not replace it. Method: a certificate that ends in
     /// ten days is replaced by one that ends later and whose key cannot be read, and the key is mended.
