@@ -34,6 +34,8 @@ struct State {
     /// Watches that were asked for, and those of them that insist on a leader.
     watches: AtomicU64,
     insisting: AtomicU64,
+    /// Whether no watch comes through, as behind a proxy without streams.
+    refuses_watches: AtomicBool,
 }
 
 impl Fake {
@@ -64,6 +66,11 @@ impl Fake {
     /// From now on it lists no lease, as a member that is far behind.
     pub(super) fn lag(&self) {
         self.0.lags.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on no watch comes through.
+    pub(super) fn refuse_watches(&self) {
+        self.0.refuses_watches.store(true, Ordering::SeqCst);
     }
 
     /// From now on a range has so many keys, each of which takes so long on its way.
@@ -178,6 +185,9 @@ impl Watch for Fake {
         request: Request<Streaming<pb::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         self.0.watches.fetch_add(1, Ordering::SeqCst);
+        if self.0.refuses_watches.load(Ordering::SeqCst) {
+            return Err(Status::unimplemented("no streams here"));
+        }
         let insists = request.metadata().get("hasleader").is_some_and(|value| value == "true");
         self.0.insisting.fetch_add(u64::from(insists), Ordering::SeqCst);
         let (sender, answers) = mpsc::unbounded_channel();

@@ -156,8 +156,21 @@ enum Followed {
     Reached,
     /// The member that was asked is gone.
     Lost,
-    /// It was cancelled, with this reason.
+    /// It was cancelled, or not let through at all, with this reason.
     Refused(String),
+}
+
+impl Followed {
+    /// The end of a watch that this error is. What stands before the source, or who asks, may let no watch through; then another member
+    /// does not help.
+    fn without(status: &tonic::Status) -> Followed {
+        match status.code() {
+            tonic::Code::Unimplemented | tonic::Code::PermissionDenied => {
+                Followed::Refused(status.message().to_owned())
+            }
+            _ => Followed::Lost,
+        }
+    }
 }
 
 /// Follows the source from a revision on.
@@ -282,15 +295,21 @@ impl Follower {
         // The channel has room: it is new.
         let _ = ask.send(say(RequestUnion::CreateRequest(create))).await;
         let request = self.source.insisting(ReceiverStream::new(questions));
-        let Ok(answers) = self.source.client.watch().watch(request).await else { return Ok(Followed::Lost) };
-        let mut answers = answers.into_inner();
+        let mut answers = match self.source.client.watch().watch(request).await {
+            Ok(answers) => answers.into_inner(),
+            Err(status) => return Ok(Followed::without(&status)),
+        };
         let mut asking = tokio::time::interval(ASK_EVERY);
         // Time since which the end is known and nothing more was done.
         let mut waiting_since: Option<(i64, Instant)> = None;
         loop {
             tokio::select! {
                 answer = answers.next() => {
-                    let Some(Ok(answer)) = answer else { return Ok(Followed::Lost) };
+                    let answer = match answer {
+                        Some(Ok(answer)) => answer,
+                        Some(Err(status)) => return Ok(Followed::without(&status)),
+                        None => return Ok(Followed::Lost),
+                    };
                     if answer.canceled && answer.compact_revision > 0 {
                         bail!(
                             "the source has compacted its history up to {} before revision {} was copied: begin again with --resume",
@@ -405,6 +424,20 @@ mod tests {
         let followed = tokio::time::timeout(2 * STALLED_AFTER, follower.follow_once(&mut target, &|_, _| {})).await;
         assert!(matches!(followed, Ok(Ok(Followed::Lost))), "it is waited for");
         assert_eq!(fake.watches(), (2, 2), "they insist on a leader");
+    }
+
+    /// Goal: a source of which no watch can be had is told so, and not asked for ever. Method: a member behind a proxy without streams.
+    #[tokio::test(start_paused = true)]
+    async fn a_source_without_watches_ends_the_copy() {
+        let fake = Fake::default();
+        fake.refuse_watches();
+        let (source, destination) = (fake.side("source").await, fake.side("destination").await);
+        let keys = Keys { from: Bytes::from_static(b"0"), end: Bytes::from_static(b"\0") };
+        let mut follower = Follower::new((source, destination), Leases::default(), keys, 1);
+        let (_aim, mut target) = watch::channel(None);
+        let following = follower.follow(&mut target, |_, _| {});
+        let ended = tokio::time::timeout(Duration::from_secs(600), following).await.expect("it is not asked for ever");
+        assert!(format!("{:#}", ended.expect_err("nothing can be followed")).contains("no streams here"));
     }
 
     #[test]
