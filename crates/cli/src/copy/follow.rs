@@ -435,7 +435,7 @@ mod tests {
         let keys = Keys { from: Bytes::from_static(b"0"), end: Bytes::from_static(b"\0") };
         let mut follower = Follower::new((source, destination), Leases::default(), keys, 1);
         let (_aim, mut target) = watch::channel(None);
-        let following = follower.follow(&mut target, |_, _| {});
+        let following = follower.run(&mut target, &|_, _| {});
         let ended = tokio::time::timeout(Duration::from_secs(600), following).await.expect("it is not asked for ever");
         assert!(format!("{:#}", ended.expect_err("nothing can be followed")).contains("no streams here"));
     }
