@@ -37,8 +37,8 @@ fn who_keeps_its_word_again_is_believed<P: Protocol>() {
     assert!(world.replica(NodeId(3)).is_some(), "{}: it has lost nothing", P::NAME);
 }
 
-under_each_protocol! {
-    a_member_whose_disk_has_lied_is_replaced_when_the_power_goes: who_has_lost_its_word_is_replaced;
-    a_disk_that_keeps_its_word_again_is_believed: who_keeps_its_word_again_is_believed;
-    a_disk_that_lies_costs_nothing_while_the_power_stays: a_process_that_ends_loses_nothing;
-}
+under_each_protocol! { a_member_whose_disk_has_lied_is_replaced_when_the_power_goes: who_has_lost_its_word_is_replaced; }
+
+under_each_protocol! { a_disk_that_keeps_its_word_again_is_believed: who_keeps_its_word_again_is_believed; }
+
+under_each_protocol! { a_disk_that_lies_costs_nothing_while_the_power_stays: a_process_that_ends_loses_nothing; }

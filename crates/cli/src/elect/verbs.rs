@@ -172,7 +172,7 @@ async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
     loss.map_or(Ok(()), |loss| Err(lost(&loss)))
 }
 
-/// Whoever holds an election whose entries a raise deletes at once; `None` where nobody does, or where the raise waits for the holder.
+/// The holder of an election whose entries a raise deletes at once; `None` where there is none, or where the raise waits for it.
 async fn who_is_not_awaited(election: &Election) -> Option<Leader> {
     if matches!(election.scheme(), Scheme::Postgres | Scheme::Kubernetes) {
         return None;
