@@ -103,18 +103,12 @@ async fn a_candidate_that_gives_up_leaves_the_queue() {
 /// Goal: a candidate leaves the queue also where its member has too much to do in that moment: its client may keep the lease alive for ever.
 #[tokio::test]
 async fn a_candidate_that_gives_up_leaves_the_queue_of_a_busy_member() {
-    let served = Served::start().await;
-    for lease in [0xa, 0xb] {
-        grant(&served, lease).await;
-    }
-    lock(&served, 0xa).await.unwrap();
+    let served = held_door().await;
     let waiting = begin_lock(&served, 0xb).await;
     until(&served, |view| view.key_count() == 2).await;
     served.double.be(Behaviour::Refusing(None));
     waiting.abort();
-    while served.double.refusals() == 0 {
-        tokio::task::yield_now().await;
-    }
+    until_refused(&served).await;
     served.double.be(Behaviour::Willing);
     until(&served, |view| view.key_count() == 1).await;
 }
@@ -123,18 +117,12 @@ async fn a_candidate_that_gives_up_leaves_the_queue_of_a_busy_member() {
 /// outcome unknown; the next one is refused, by a member that has too much to do.
 #[tokio::test]
 async fn a_place_that_may_have_been_written_is_somebodys() {
-    let served = Served::start().await;
-    for lease in [0xa, 0xb] {
-        grant(&served, lease).await;
-    }
-    lock(&served, 0xa).await.unwrap();
+    let served = held_door().await;
     served.double.be(Behaviour::Unsure);
     let waiting = begin_lock(&served, 0xb).await;
     until(&served, |view| view.key_count() == 2).await;
     served.double.be(Behaviour::Refusing(None));
-    while served.double.refusals() == 0 {
-        tokio::task::yield_now().await;
-    }
+    until_refused(&served).await;
     let revision = served.double.view().revision();
     served.double.be(Behaviour::Willing);
     until(&served, |view| view.revision() > revision).await;
@@ -146,11 +134,7 @@ async fn a_place_that_may_have_been_written_is_somebodys() {
 /// Goal: a member that stops takes the places along of those who wait at it. Method: its store is slow in that moment.
 #[tokio::test]
 async fn a_member_that_stops_gives_up_the_places_of_those_who_wait_at_it() {
-    let served = Served::start().await;
-    for lease in [0xa, 0xb] {
-        grant(&served, lease).await;
-    }
-    lock(&served, 0xa).await.unwrap();
+    let served = held_door().await;
     let waiting = begin_lock(&served, 0xb).await;
     until(&served, |view| view.key_count() == 2).await;
     let double = served.double.clone();
@@ -244,6 +228,23 @@ async fn until_frozen(served: &Served, requests: usize) {
     while served.double.frozen() < requests {
         tokio::task::yield_now().await;
     }
+}
+
+/// Waits until the member has refused a request.
+async fn until_refused(served: &Served) {
+    while served.double.refusals() == 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A member at which one of two leases holds the door.
+async fn held_door() -> Served {
+    let served = Served::start().await;
+    for lease in [0xa, 0xb] {
+        grant(&served, lease).await;
+    }
+    lock(&served, 0xa).await.unwrap();
+    served
 }
 
 async fn lock(served: &Served, lease: i64) -> Result<LockResponse, Status> {
