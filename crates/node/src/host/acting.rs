@@ -213,21 +213,28 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let version = self.replica.version();
         let contradiction = self.replica.contradiction();
         self.tell_preference(status.is_suspended);
+        let told = self.wiring.status.borrow();
+        // Where the log is changes with every put: it can be looked at, and nobody is woken for it.
+        let has_moved = told.last != status.last || told.commit != status.commit || told.applied != applied;
+        let is_news = told.role != status.role
+            || told.term != status.term
+            || told.leader != status.leader
+            || told.is_disk_healthy != is_disk_healthy
+            || told.contradiction != contradiction
+            || told.is_suspended != status.is_suspended
+            || told.version != version
+            || told.differing != self.integrity.differing
+            || told.compared_at != self.integrity.compared_at
+            || !Arc::ptr_eq(&told.membership, &status.membership);
+        drop(told);
+        // Nobody else writes it. Every request looks at it, and a lock to write would hold them all up for nothing.
+        if !has_moved && !is_news {
+            return;
+        }
         self.wiring.status.send_if_modified(|told| {
-            // Where the log is changes with every put: it can be looked at, and nobody is woken for it.
             told.last = status.last;
             told.commit = status.commit;
             told.applied = applied;
-            let is_news = told.role != status.role
-                || told.term != status.term
-                || told.leader != status.leader
-                || told.is_disk_healthy != is_disk_healthy
-                || told.contradiction != contradiction
-                || told.is_suspended != status.is_suspended
-                || told.version != version
-                || told.differing != self.integrity.differing
-                || told.compared_at != self.integrity.compared_at
-                || !Arc::ptr_eq(&told.membership, &status.membership);
             if is_news {
                 told.role = status.role;
                 told.term = status.term;
