@@ -254,20 +254,21 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
                             bail!("no node can run: {}", lives[position].last_words.trim_start_matches("hustings: "));
                         }
                     } else if restarts {
-                        // Lines of the others are shown meanwhile, and not after this wait.
-                        let news = news.clone();
-                        tokio::spawn(async move {
-                            tokio::time::sleep(RESTART_AFTER).await;
-                            // Nobody hears it when the cluster is being stopped.
-                            let _ = news.send(News::Due(position)).await;
-                        });
+                        restart_later(position, news.clone());
                     }
                 }
-                News::Due(position) => {
-                    (pids[position], voices[position]) = spawn(seats, position, form, workbench, news.clone())?;
-                    lives[position].began = Instant::now();
-                    tell!("{}  {} started again, pid {}", clock(), seats[position].name, pids[position]);
-                }
+                News::Due(position) => match spawn(seats, position, form, workbench, news.clone()) {
+                    Ok(started) => {
+                        (pids[position], voices[position]) = started;
+                        lives[position].began = Instant::now();
+                        tell!("{}  {} started again, pid {}", clock(), seats[position].name, pids[position]);
+                    }
+                    // The machine has no process or descriptor left for it now. The others serve.
+                    Err(error) => {
+                        tell!("{}  {} cannot be started again yet: {error:#}", clock(), seats[position].name);
+                        restart_later(position, news.clone());
+                    }
+                },
                 News::Ordered(order) => {
                     let named = seats.iter().position(|seat| seat.name == order.member);
                     let obeyed = match named.map(|position| (pids[position], &voices[position])) {
@@ -294,6 +295,15 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
     drop(news);
     while queue.recv().await.is_some() {}
     Ok(())
+}
+
+/// Says when a node is due to be started again. Lines of the others are shown meanwhile, and not after this wait.
+fn restart_later(position: usize, news: mpsc::Sender<News>) {
+    tokio::spawn(async move {
+        tokio::time::sleep(RESTART_AFTER).await;
+        // Nobody hears it when the cluster is being stopped.
+        let _ = news.send(News::Due(position)).await;
+    });
 }
 
 /// Starts a node; its lines and its end arrive as news.

@@ -69,6 +69,10 @@ impl Scheme {
         match self {
             #[cfg(feature = "kubernetes")]
             Scheme::Kubernetes => is_object_name(name).map(|()| name).map_err(|why| format!("{name:?}: {why}")),
+            #[cfg(feature = "consul")]
+            Scheme::Consul => check_name(name).and_then(is_beside_none),
+            #[cfg(feature = "zookeeper")]
+            Scheme::Zookeeper => check_name(name).and_then(is_beside_none),
             _ => check_name(name),
         }
     }
@@ -267,7 +271,25 @@ fn endpoint(host: &str, default_port: u16) -> Result<String, String> {
     }
 }
 
-/// An election's name is a key: it has no empty parts, and does not end where our own keys begin.
+/// The ends of the keys that stand beside an election's own.
+#[cfg(any(feature = "consul", feature = "zookeeper"))]
+const BESIDE: [&str; 5] = [".note", ".generation", ".history", ".wish", ".fence"];
+
+/// Where an election is one key, its name is none of those that stand beside another election's: each would take the other's for its own.
+#[cfg(any(feature = "consul", feature = "zookeeper"))]
+fn is_beside_none(name: &str) -> Result<&str, String> {
+    match BESIDE.iter().find(|end| name.ends_with(**end)) {
+        Some(end) => {
+            let other = name.trim_end_matches(end);
+            Err(format!(
+                "{name:?} is where the election {other:?} keeps what belongs to it: let the name not end in {end}"
+            ))
+        }
+        None => Ok(name),
+    }
+}
+
+/// An election's name is a key: it has no empty parts.
 ///
 /// # Errors
 /// In words.
@@ -296,6 +318,19 @@ mod tests {
             assert!(check_name(refused).is_err(), "{refused:?}");
         }
         assert!(check_name("a.b/..c/d").is_ok());
+    }
+
+    #[test]
+    #[cfg(all(feature = "consul", feature = "zookeeper"))]
+    fn a_name_is_not_where_another_election_keeps_its_own() {
+        for scheme in [Scheme::Consul, Scheme::Zookeeper] {
+            for end in BESIDE {
+                let refused = scheme.check_name(&format!("billing{end}")).expect_err("another election has that key");
+                assert!(refused.contains("the election \"billing\""), "{refused}");
+            }
+            assert!(scheme.check_name("billing.notes").is_ok());
+        }
+        assert!(Scheme::Etcd.check_name("billing.note").is_ok(), "its entries stand below its name");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The stores that can arbitrate, and the one place that knows them all.
 
+mod bequeathed;
 #[cfg(feature = "consul")]
 pub(crate) mod consul;
 pub(crate) mod etcd;
 pub(crate) mod history;
 #[cfg(feature = "kubernetes")]
 pub(crate) mod kubernetes;
+mod pauses;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(any(feature = "postgres", feature = "kubernetes"))]

@@ -65,13 +65,14 @@ pub struct History {
 }
 
 impl History {
-    /// A winner writes itself down. A token that is there already changes nothing, so a repeated write is harmless. A note of
-    /// an earlier tenure than the last one says nothing: it stays in its place when nobody leaves another.
+    /// A winner writes itself down. A token that is there already changes nothing, so a repeated write is harmless; nor does one that
+    /// is lower than the last: a later winner has said how the tenure before its own ended, and would be taken for the earlier one.
+    /// A note of an earlier tenure than the last one says nothing: it stays in its place when nobody leaves another.
     pub fn on_won(&mut self, token: Token, who: CandidateId, note: Option<&Note>, silence: Duration) {
-        if self.tenures.iter().any(|tenure| tenure.token == token) {
+        let last = self.tenures.back().map_or(Token::default(), |last| last.token);
+        if !self.tenures.is_empty() && token <= last {
             return;
         }
-        let last = self.tenures.back().map_or(Token::default(), |last| last.token);
         let is_before = last..token;
         let before = match note.filter(|note| is_before.contains(&note.token)) {
             Some(note) => End::Noted(note.because.clone()),
@@ -219,6 +220,17 @@ mod tests {
         }
         assert_eq!(history.tenures().count(), KEPT);
         assert_eq!(history.tenures().last().map(|tenure| tenure.token), Some(Token::new(100)));
+    }
+
+    /// Goal: a winner that comes to write when a later one has written is not taken for the later one. Method: the second of three is late.
+    #[test]
+    fn a_winner_that_is_too_late_writes_nothing() {
+        let mut history = History::default();
+        won(&mut history, 1, None);
+        won(&mut history, 3, Some("leaving: deploy"));
+        won(&mut history, 2, None);
+        let tokens: Vec<u64> = history.tenures().map(|tenure| tenure.token.number).collect();
+        assert_eq!(tokens, [1, 3]);
     }
 
     #[test]

@@ -501,6 +501,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 Counters::add(&self.wiring.counters.snapshots_cut, 1);
                 self.step(Event::SnapshotCut(Some(reference)));
             }
+            SnapshotNews::NotRemembered(why) => self.on_not_remembered(&why),
             SnapshotNews::NotCut(why) => {
                 tracing::warn!(node = self.own_name(), "no snapshot was cut: {why}");
                 self.step(Event::SnapshotCut(None));

@@ -109,6 +109,8 @@ pub(crate) enum SnapshotNews<S: StateMachine> {
         machine: Box<S>,
         state: ReplicaState,
     },
+    /// What other members have said is not written down.
+    NotRemembered(String),
     Failed(String),
 }
 
@@ -224,10 +226,8 @@ fn run<S: StateMachine>(
                 Err(why) => Ok(Some(SnapshotNews::Failed(why))),
             },
             SnapshotJob::Remember(positions) => {
-                if let Err(error) = peers::write_positions(files, &positions) {
-                    tracing::warn!("what is known of other members is not written down: {error}");
-                }
-                Ok(None)
+                let written = peers::write_positions(files, &positions);
+                Ok(written.err().map(|error| SnapshotNews::NotRemembered(error.to_string())))
             }
             SnapshotJob::Prune(reference) => match prune(store, &reference, &{ pins().clone() }, Instant::now()) {
                 // Not now: the next one removes them too.

@@ -260,6 +260,9 @@ fn respond(
     }
     let parts: Vec<&str> = uri.path().trim_matches('/').split('/').collect();
     let (namespace, name) = match parts.as_slice() {
+        ["version"] if faults.forbidden.contains(&"version") => {
+            return Err(Refusal::new(403, "Forbidden", "User \"test\" cannot get path \"/version\""));
+        }
         ["version"] => {
             let (major, minor) = faults.version;
             return Ok(axum::Json(json!({"major": major, "minor": minor})).into_response());

@@ -31,11 +31,13 @@
 //! `KUBECONFIG` says, or else the cluster in which this process runs.
 
 mod api;
+mod io;
 mod lease;
 mod micro_time;
 
 use super::record::{Fault, Hints, Record, Records, Swap, Troubles, Will};
 use crate::address::StoreAddress;
+use crate::stores::pauses::Pauses;
 use crate::will::StoreWill;
 use api::{Answered, Api};
 use hustings_lease::Profile;
@@ -49,6 +51,8 @@ use tokio::task::JoinHandle;
 
 /// Pause between two tries to watch, or to reach a server.
 const RETRY: Duration = Duration::from_millis(200);
+/// The longest pause between two tries to watch, where one after the other is refused.
+const RETRY_MAX: Duration = Duration::from_secs(20);
 
 /// The address of the API server, and the namespace of the Leases.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -214,11 +218,15 @@ fn leaves(hints: &Hints, election: &str, listeners: &Listeners) -> bool {
 
 /// Rings at each change of a Lease for ever.
 async fn watch(api: &Api, path: &str, election: &str) {
+    let mut pauses = Pauses::new(RETRY, RETRY_MAX);
     loop {
         let watched = api.watch(path, || api.hints().ring(election)).await;
         tracing::debug!(%election, because = ?watched, "a watch has ended");
+        if !matches!(watched, Err(Fault::Refused(_) | Fault::Denied(_))) {
+            pauses.end();
+        }
         api.hints().ring(election);
-        tokio::time::sleep(RETRY).await;
+        pauses.wait().await;
     }
 }
 

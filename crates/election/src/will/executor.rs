@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pause between two looks after a helper, which is at most started again as often.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -71,21 +71,25 @@ fn say(say: Say) {
 fn keep(said: &Receiver<Say>) {
     let (mut helper, mut wills): (Option<Helper>, BTreeMap<u64, String>) = (None, BTreeMap::new());
     let mut failures = 0_u32;
+    // One that could not be started, or died at once, is tried again once in a while, and not for each will.
+    let mut start_at = Instant::now();
     loop {
         let line = match said.recv_timeout(LOOK_AFTER) {
             Ok(say) => Some(take_in(&mut wills, &say)),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,
         };
-        // One that could not be started is tried again once in a while, and not for each will.
-        let must_wait = helper.is_none() && failures > 0 && line.is_some();
         let is_well =
             helper.as_mut().is_some_and(|helper| helper.lives() && line.is_none_or(|line| helper.tell(&line)));
-        if is_well || must_wait || wills.is_empty() {
+        if is_well || wills.is_empty() || Instant::now() < start_at {
             continue;
         }
+        start_at = Instant::now() + LOOK_AFTER;
         helper = match Helper::start(&wills) {
-            Ok(helper) => Some(helper),
+            Ok(helper) => {
+                failures = 0;
+                Some(helper)
+            }
             Err(error) => {
                 failures += 1;
                 if failures.is_power_of_two() {

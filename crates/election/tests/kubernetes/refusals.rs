@@ -39,6 +39,22 @@ async fn who_is_not_let_in_is_told_so() {
     in_time("the rights are there", again).await.expect("it does not panic").resign("done").await;
 }
 
+/// Goal: a cluster that tells nobody its version is used as any other. Method: one that answers with 403 there; and one that lets nobody
+/// watch, which says so once and is not asked five times a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_need_not_be_allowed_keeps_nobody_out() {
+    keep();
+    let server = server();
+    server.faults(|faults| faults.forbidden = vec!["version", "watch"]);
+    let leadership = campaign(&candidate(&server.url("billing"), TTL, "a")).await;
+    let port = server.port.to_string();
+    let line = says(&["WARN", &port, "may not be watched", "403"]).await;
+    assert!(line.contains("verb watch"), "{line}");
+    let line = says(&["WARN", &port, "does not tell its version"]).await;
+    assert!(line.contains("1.35"), "{line}");
+    leadership.resign("done").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_none_is_waited_for_with_a_reason() {
     let url = |port: u16| format!("kubernetes://127.0.0.1:{port}/default/billing");

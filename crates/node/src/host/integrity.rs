@@ -261,6 +261,12 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.remember_positions();
     }
 
+    /// The positions could not be written down: they are when they are due again, however little is heard meanwhile.
+    pub(super) fn on_not_remembered(&mut self, why: &str) {
+        tracing::warn!("what is known of other members is not written down yet: {why}");
+        self.integrity.is_unwritten = true;
+    }
+
     fn remember_positions(&mut self) {
         if std::mem::take(&mut self.integrity.is_unwritten) {
             let positions = {

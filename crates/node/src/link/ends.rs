@@ -11,6 +11,18 @@ use hustings_core::{NodeId, Wire};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// Pause before a peer's names are looked up again that were not found.
+const LOOK_UP_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+async fn addresses_of(urls: Vec<String>) -> Vec<SocketAddr> {
+    let mut addresses = Vec::new();
+    for url in &urls {
+        addresses.extend(tokio::net::lookup_host(address_of(url)).await.into_iter().flatten());
+    }
+    addresses
+}
 
 impl<M: Wire + 'static> Links<M> {
     /// Holds this node's end of a lifeline beside a link, for as long as that is up.
@@ -20,15 +32,18 @@ impl<M: Wire + 'static> Links<M> {
         let Some(holder) = self.holder.as_ref().filter(|_| hello.lifeline.len() == secret::NONCE) else { return };
         let urls = self.gatekeeper.borrow().addresses_of(hello.from);
         let urls = if urls.is_empty() { hello.member.peer_urls } else { urls };
-        // Names are resolved elsewhere: the loop waits for nobody.
-        let looking = async move {
-            let mut addresses = Vec::new();
-            for url in urls {
-                addresses.extend(tokio::net::lookup_host(address_of(&url)).await.into_iter().flatten());
+        let named = loop {
+            // Names are resolved elsewhere: the loop waits for nobody.
+            let Ok(named) = self.door.run(addresses_of(urls.clone())).await else { return };
+            if !named.is_empty() {
+                break named;
             }
-            addresses
+            // Who resolves names may be away for a while, and the link dials no second time while it is up.
+            tokio::time::sleep(LOOK_UP_AGAIN_AFTER).await;
+            if !self.gatekeeper.borrow().is_session(hello.from, session) {
+                return;
+            }
         };
-        let Ok(named) = self.door.run(looking).await else { return };
         let seen = from.into_iter().flat_map(|from| named.iter().map(move |at| SocketAddr::new(from.ip(), at.port())));
         let mut addresses: Vec<SocketAddr> = seen.collect();
         addresses.extend(&named);

@@ -195,7 +195,8 @@ impl<B: Backend> Context<B> {
         let patience = self.options.part_timeout;
         let (given_up, is_given_up) = oneshot::channel();
         tokio::spawn(async move {
-            while let Some(part) = parts.recv().await {
+            let mut next = async || tokio::select! { part = parts.recv() => part, () = taken.closed() => None };
+            while let Some(part) = next().await {
                 match tokio::time::timeout(patience, taken.send(Ok(part))).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return,
@@ -208,13 +209,15 @@ impl<B: Backend> Context<B> {
             }
         });
         let begun = behind_all_others("hustings-backup", move || {
-            let layout = contents.measure();
-            let mut remaining_bytes = file_bytes(layout);
-            contents.send(layout, &mut |blob| {
-                remaining_bytes -= blob.len() as u64;
-                // A reader that has gone leaves nothing to do but to come to the end.
-                let _ = made.blocking_send(pb::SnapshotResponse { header, remaining_bytes, blob });
-            });
+            // A reader that has gone gives its turn back at once: the rest is not read for nobody.
+            let is_wanted = || !made.is_closed();
+            if let Some(layout) = contents.measure(&is_wanted) {
+                let mut remaining_bytes = file_bytes(layout);
+                let _ = contents.send(layout, &is_wanted, &mut |blob| {
+                    remaining_bytes -= blob.len() as u64;
+                    let _ = made.blocking_send(pb::SnapshotResponse { header, remaining_bytes, blob });
+                });
+            }
             drop(turn);
         });
         begun.map_err(|error| Status::unavailable(format!("etcdserver: no thread for the snapshot: {error}")))?;

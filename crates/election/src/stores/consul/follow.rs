@@ -2,25 +2,29 @@
 
 use super::http::{Awaited, Failure};
 use super::seat::Shared;
+use crate::stores::pauses::Pauses;
 use crate::stores::written::wish_for;
 use hustings_lease::{Observation, Token};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Pause between two tries.
+/// Pause after the first try in vain, and the longest: an agent that takes no more connections is not asked the more for it.
 const RETRY: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// Tells what the record says, now and whenever it changes. After a break it tells of the break, and ends: the candidate
 /// watches anew.
 pub(super) async fn follow(shared: Arc<Shared>) {
     let (mut index, mut told, mut is_broken) = (0, None, false);
+    let mut pauses = Pauses::new(RETRY, RETRY_MAX);
     loop {
         let Some(awaited) = next(&shared, &shared.keys.record, &mut index).await else {
             is_broken = true;
-            tokio::time::sleep(RETRY).await;
+            pauses.wait().await;
             continue;
         };
+        pauses.end();
         if is_broken {
             return shared.sitter.line.saw(Observation::Interrupted);
         }
@@ -41,8 +45,13 @@ pub(super) async fn follow(shared: Arc<Shared>) {
 /// Tells the holder with this token what an operator wishes.
 pub(super) async fn listen(shared: Arc<Shared>, token: Token) {
     let (mut index, mut heard) = (0, None);
+    let mut pauses = Pauses::new(RETRY, RETRY_MAX);
     loop {
-        match next(&shared, &shared.keys.wish, &mut index).await {
+        let awaited = next(&shared, &shared.keys.wish, &mut index).await;
+        if awaited.is_some() {
+            pauses.end();
+        }
+        match awaited {
             Some(Awaited { found: Some(found), .. }) if heard != Some(found.index) => {
                 heard = Some(found.index);
                 if let Some(input) = wish_for(token, &found.value) {
@@ -50,7 +59,7 @@ pub(super) async fn listen(shared: Arc<Shared>, token: Token) {
                 }
             }
             Some(_) => {}
-            None => tokio::time::sleep(RETRY).await,
+            None => pauses.wait().await,
         }
     }
 }

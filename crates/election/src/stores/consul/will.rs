@@ -3,18 +3,11 @@
 use super::http::{Consul, Failure, Place};
 use super::record::Keys;
 use super::seat::release;
+use crate::stores::bequeathed::{Asking, PATIENCE};
 use crate::stores::written::note_to_bytes;
 use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
-use tokio::time::{sleep, timeout};
-
-/// Time that one agent may take, and the pause before the next one is asked where it gave no answer that helps.
-const PATIENCE: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(100);
-/// Time after which a will is given up, where its caller would wait for longer.
-const AT_MOST: Duration = Duration::from_secs(20);
-
+use tokio::time::timeout;
 /// A will: the record, and the session that locks it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Will {
@@ -31,17 +24,15 @@ impl Will {
     pub(crate) async fn carry_out(&self, note: &Note) {
         let (consul, keys) = (Consul::new(&self.place), Keys::of(&self.election));
         let note_bytes = note_to_bytes(note);
-        let asked = async {
-            loop {
-                match timeout(PATIENCE, release(&consul, &keys, &self.session, note.token, &note_bytes)).await {
-                    Ok(Ok(()) | Err(Failure::Refused(_) | Failure::Untimely(_) | Failure::Denied(_))) => return,
-                    // An agent that does not answer, or has no leader, was moved on from.
-                    Ok(Err(Failure::Unreachable(_) | Failure::Unknown(_))) => sleep(PAUSE).await,
-                    Err(_) => consul.move_on(),
-                }
+        let mut asking = Asking::begin();
+        while asking.goes_on().await {
+            match timeout(PATIENCE, release(&consul, &keys, &self.session, note.token, &note_bytes)).await {
+                Ok(Ok(()) | Err(Failure::Refused(_) | Failure::Untimely(_) | Failure::Denied(_))) => return,
+                // An agent that does not answer, or has no leader, was moved on from.
+                Ok(Err(Failure::Unreachable(_) | Failure::Unknown(_))) => {}
+                Err(_) => consul.move_on(),
             }
-        };
-        let _ = timeout(AT_MOST, asked).await;
+        }
     }
 }
 
@@ -51,6 +42,7 @@ mod tests {
     use super::*;
     use crate::Election;
     use hustings_lease::Token;
+    use std::time::Duration;
 
     /// Carries out a will of token 7 in session `s1`, for as long as a helper does; whether it came to an end.
     async fn is_carried_out(hosts: &[&str]) -> bool {

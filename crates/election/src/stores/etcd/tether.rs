@@ -26,6 +26,8 @@ use tokio::time::timeout;
 
 /// Pause between two tries.
 const RETRY: Duration = Duration::from_millis(200);
+/// The same where there was none to be had: what stands there may be upgraded, or a proxy taken away.
+const RETRY_REFUSED: Duration = Duration::from_secs(30);
 
 /// The end of a tether.
 enum End {
@@ -42,6 +44,7 @@ enum End {
 /// Keeps the session's lease tethered to this process, whichever lease it is.
 pub(super) async fn keep(session: Arc<Session>) {
     let mut leases = session.lease.renewals();
+    let mut told = String::new();
     loop {
         if leases.wait_for(|since| *since != 0).await.is_err() {
             return;
@@ -54,8 +57,11 @@ pub(super) async fn keep(session: Arc<Session>) {
                 tracing::warn!("the connection that stands for this process broke: its lease counts as lost");
             }
             End::Refused(why) => {
-                tracing::warn!("a killed process is succeeded only when its lease ends by time: {why}");
-                return;
+                if told != why {
+                    tracing::warn!("a killed process is succeeded only when its lease ends by time: {why}");
+                    told = why;
+                }
+                tokio::time::sleep(RETRY_REFUSED).await;
             }
         }
     }

@@ -3,19 +3,12 @@
 use super::keys::Names;
 use super::reach::{Reach, is_denial};
 use super::seat::release_of;
+use crate::stores::bequeathed::{Asking, PATIENCE};
 use crate::stores::written::note_to_bytes;
 use bytes::Bytes;
 use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
-use tokio::time::{sleep, timeout};
-
-/// Time that one member may take, and the pause before the next one is asked.
-const PATIENCE: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(100);
-/// Time after which a will is given up, where its caller would wait for longer.
-const AT_MOST: Duration = Duration::from_secs(20);
-
+use tokio::time::timeout;
 /// A will: the entry, and the cluster that holds it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Will {
@@ -34,20 +27,17 @@ impl Will {
         let names = Names::of(&self.election);
         let mut reach = self.reach.clone();
         let mut left: Option<Bytes> = Some(note_to_bytes(note).into());
-        let asked = async {
-            loop {
-                let txn = release_of(&names, self.lease, note.token, left.clone());
-                let told = timeout(PATIENCE, async { Some(reach.connect().await.ok()?.kv().txn(txn).await) });
-                match told.await {
-                    Ok(Some(Ok(_))) => return,
-                    Ok(Some(Err(status))) if is_denial(&status) => return,
-                    Ok(Some(Err(status))) if status.code() == tonic::Code::ResourceExhausted => left = None,
-                    Ok(_) | Err(_) => {}
-                }
-                reach.endpoints.rotate_left(1);
-                sleep(PAUSE).await;
+        let mut asking = Asking::begin();
+        while asking.goes_on().await {
+            let txn = release_of(&names, self.lease, note.token, left.clone());
+            let told = timeout(PATIENCE, async { Some(reach.connect().await.ok()?.kv().txn(txn).await) });
+            match told.await {
+                Ok(Some(Ok(_))) => return,
+                Ok(Some(Err(status))) if is_denial(&status) => return,
+                Ok(Some(Err(status))) if status.code() == tonic::Code::ResourceExhausted => left = None,
+                Ok(_) | Err(_) => {}
             }
-        };
-        let _ = timeout(AT_MOST, asked).await;
+            reach.endpoints.rotate_left(1);
+        }
     }
 }

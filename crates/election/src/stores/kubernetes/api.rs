@@ -1,8 +1,9 @@
 //! The API server's HTTP: [`Api`].
 
+use super::io::Io;
 use crate::stores::record::{Fault, Hints, Troubles};
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hustings_tls::Obstacle;
 use kube::client::Body;
@@ -10,8 +11,9 @@ use kube::{Client, Config};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::error::Error;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// The longest answer that is read: a Lease is small, and what is larger is something else.
@@ -24,14 +26,17 @@ pub(super) struct Api {
     endpoints: Vec<String>,
     /// Time that one server may take before the next one is tried.
     patience: Duration,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     hints: Hints,
     troubles: Troubles,
+    io: Io,
 }
 
 #[derive(Default)]
 struct State {
     client: Option<Client>,
+    /// A client that is being made, which takes as long as the program that `KUBECONFIG` may name for the proof of the user.
+    making: Option<watch::Receiver<Option<Made>>>,
     /// Number of the server's turn; it grows with each that is left.
     turn: usize,
     /// Once a server has answered as one, later troubles pass.
@@ -46,21 +51,24 @@ pub(super) enum Answered {
     NotFound(String),
 }
 
+#[derive(Clone)]
 enum Denied {
     ForNow(String),
     ForGood(Fault),
 }
 
+type Made = Result<Client, Denied>;
+
 impl Api {
     /// A client of these servers, without TLS; of those that the environment names, if there are none.
     pub(super) fn new(endpoints: &[String], patience: Duration) -> Api {
         let shown = format!("kubernetes://{}", endpoints.join(","));
-        let (state, hints, troubles) = (Mutex::default(), Hints::default(), Troubles::of(shown));
-        Api { endpoints: endpoints.to_vec(), patience, state, hints, troubles }
+        let (state, hints, troubles) = (Arc::default(), Hints::default(), Troubles::of(shown));
+        Api { endpoints: endpoints.to_vec(), patience, state, hints, troubles, io: Io::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn hints(&self) -> &Hints {
@@ -129,10 +137,18 @@ impl Api {
             text.trim_end_matches(|end: char| !end.is_ascii_digit()).parse::<u32>().ok()
         };
         match (status.as_u16(), part("major"), part("minor")) {
-            (401 | 403, _, _) => {
+            (401, _, _) => {
                 let why = format!("{status}: {}", message(&body));
                 let why = format!("{why}; the identity comes from KUBECONFIG or the pod's service account");
                 Err(Denied::ForGood(Fault::Denied(why)))
+            }
+            // A cluster may keep its version to itself: what counts is what may be done with Leases.
+            (403, _, _) => {
+                self.warn_once(format!(
+                    "{endpoint} does not tell its version: before 1.{ORDERED_SINCE} Kubernetes does not promise that resource versions \
+                     grow, of which tokens are made; with etcd as its store they do"
+                ));
+                Ok(())
             }
             (200, Some(major), Some(minor)) => {
                 if (major, minor) < (1, ORDERED_SINCE) {
@@ -156,36 +172,51 @@ impl Api {
         }
     }
 
-    /// A client of the server whose turn it is.
-    async fn client(&self) -> Result<Client, Denied> {
-        let (known, turn) = {
-            let state = self.state();
-            (state.client.clone(), state.turn)
-        };
-        if let Some(client) = known {
-            return Ok(client);
-        }
-        let mut config = match self.endpoints.is_empty() {
-            true => Config::infer().await.map_err(|error| {
-                let why = words(&error);
-                Denied::ForGood(Fault::Refused(format!(
-                    "no cluster is known here: set KUBECONFIG, run in a pod, or name a host in the URL: {why}"
-                )))
-            })?,
-            false => {
-                let uri = format!("http://{}", self.endpoints[turn % self.endpoints.len()]);
-                Config::new(uri.parse().map_err(|error| Denied::ForGood(Fault::Refused(format!("{uri}: {error}"))))?)
+    /// A client of the server whose turn it is. One is made at a time, and is used even where who asked for it waits no more.
+    async fn client(&self) -> Made {
+        let mut making = {
+            let mut state = self.state();
+            if let Some(client) = &state.client {
+                return Ok(client.clone());
             }
+            let turn = state.turn;
+            state.making.get_or_insert_with(|| self.make(turn)).clone()
         };
-        // The candidate decides whether to ask again: it counts from when a request left.
-        config.default_retry = false;
-        config.connect_timeout = Some(self.patience);
-        let client = Client::try_from(config).map_err(|error| Denied::ForGood(Fault::Refused(words(&error))))?;
-        let mut state = self.state();
-        if state.turn == turn {
-            state.client = Some(client.clone());
+        let made = making.wait_for(Option::is_some).await.ok().and_then(|made| made.clone());
+        made.unwrap_or_else(|| {
+            self.state().making = None;
+            Err(Denied::ForNow("nobody makes a connection".to_owned()))
+        })
+    }
+
+    /// Makes a client of the server of this turn, beside the engine.
+    fn make(&self, turn: usize) -> watch::Receiver<Option<Made>> {
+        let (tell, making) = watch::channel(None);
+        let (state, patience) = (self.state.clone(), self.patience);
+        let named = (!self.endpoints.is_empty()).then(|| self.endpoints[turn % self.endpoints.len()].clone());
+        self.io.begin(async move {
+            let made = make_client(named.as_deref(), patience).await;
+            let mut state = lock(&state);
+            state.making = None;
+            if let Ok(client) = &made
+                && (named.is_none() || state.turn == turn)
+            {
+                state.client = Some(client.clone());
+            }
+            drop(state);
+            // Who asked for it may wait no more.
+            let _ = tell.send(Some(made));
+        });
+        making
+    }
+
+    /// Sends a request, beside the engine: a proof of the user that has ended is fetched anew first, by a program that may take its time.
+    async fn respond(&self, client: &Client, request: Request<Body>) -> Result<Response<Body>, Fault> {
+        let client = client.clone();
+        match self.io.run(async move { client.send(request).await }).await {
+            Some(response) => response.map_err(|error| failed(&error)),
+            None => Err(Fault::Unknown("the thread of its requests has ended".to_owned())),
         }
-        Ok(client)
     }
 
     async fn send(
@@ -196,7 +227,7 @@ impl Api {
         content: Option<&Value>,
     ) -> Result<(StatusCode, Bytes), Fault> {
         let request = request(method, path, content)?;
-        let response = client.send(request).await.map_err(|error| failed(&error))?;
+        let response = self.respond(client, request).await?;
         let (status, mut body) = (response.status(), response.into_body());
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
@@ -256,10 +287,19 @@ impl Api {
             Err(Denied::ForNow(why)) => return Err(Fault::Unreachable(why)),
             Err(Denied::ForGood(fault)) => return Err(Fault::Unreachable(fault.to_string())),
         };
-        let response = client.send(request("GET", path, None)?).await.map_err(|error| failed(&error))?;
+        let response = self.respond(&client, request("GET", path, None)?).await?;
         let (status, mut body) = (response.status(), response.into_body());
-        if status != StatusCode::OK {
-            return Err(Fault::Refused(status.to_string()));
+        match status.as_u16() {
+            200 => {}
+            401 | 403 => {
+                let endpoint = self.endpoint();
+                self.warn_once(format!(
+                    "{endpoint}: {status}: Leases may not be watched here, so a leader that resigns is succeeded only when others look again; grant the \
+                     verb watch on leases.coordination.k8s.io"
+                ));
+                return Err(Fault::Denied(status.to_string()));
+            }
+            _ => return Err(Fault::Refused(status.to_string())),
         }
         let mut line = Vec::new();
         while let Some(frame) = body.frame().await {
@@ -283,6 +323,30 @@ impl Api {
         }
         Ok(())
     }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A client of this server, without TLS; of the one that the environment names, if none is named.
+async fn make_client(named: Option<&str>, patience: Duration) -> Made {
+    let mut config = match named {
+        None => Config::infer().await.map_err(|error| {
+            let why = words(&error);
+            Denied::ForGood(Fault::Refused(format!(
+                "no cluster is known here: set KUBECONFIG, run in a pod, or name a host in the URL: {why}"
+            )))
+        })?,
+        Some(endpoint) => {
+            let uri = format!("http://{endpoint}");
+            Config::new(uri.parse().map_err(|error| Denied::ForGood(Fault::Refused(format!("{uri}: {error}"))))?)
+        }
+    };
+    // The candidate decides whether to ask again: it counts from when a request left.
+    config.default_retry = false;
+    config.connect_timeout = Some(patience);
+    Client::try_from(config).map_err(|error| Denied::ForGood(Fault::Refused(words(&error))))
 }
 
 fn request(method: &str, path: &str, content: Option<&Value>) -> Result<Request<Body>, Fault> {

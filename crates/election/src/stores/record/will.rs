@@ -1,15 +1,14 @@
 //! Releasing a record for a process that is gone: [`Will`].
 
 use super::{Fault, Numbering, Records, Swap};
+use crate::stores::bequeathed::Asking;
 use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use tokio::time::timeout;
 
-/// Times that a will is tried, and the pause between two tries.
-const TRIES: usize = 20;
-const PAUSE: Duration = Duration::from_millis(50);
-/// Time that one try may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time that one try may take: the first may have to fetch a proof of the user, from a program or another server.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The place of records, as it can be told to another process.
 pub(crate) trait Place {
@@ -33,14 +32,19 @@ impl<P: Place> Will<P> {
     /// Clears the record if this life holds it with the note's token, and leaves the note.
     pub(crate) async fn carry_out(&self, note: &Note) {
         let records = self.place.records(Duration::from_secs(10));
-        let opened = tokio::time::timeout(PATIENCE * 5, records.open()).await;
-        let Ok(Ok(())) = opened else { return };
-        for _ in 0..TRIES {
-            match tokio::time::timeout(PATIENCE, self.try_once(&records, note)).await {
-                Ok(Ok(true)) => return,
-                // Somebody else has written it: it is read again at once.
-                Ok(Ok(false)) => {}
-                Ok(Err(_)) => tokio::time::sleep(PAUSE).await,
+        let (mut asking, mut is_open) = (Asking::begin(), false);
+        while asking.goes_on().await {
+            let tried = timeout(PATIENCE, async {
+                // It waits until the store answers: an error is one that trying again does not mend.
+                if !is_open && records.open().await.is_err() {
+                    return true;
+                }
+                is_open = true;
+                matches!(self.try_once(&records, note).await, Ok(true) | Err(Fault::Denied(_)))
+            });
+            match tried.await {
+                Ok(true) => return,
+                Ok(false) => {}
                 Err(_) => records.suspect(),
             }
         }

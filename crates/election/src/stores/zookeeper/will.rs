@@ -4,11 +4,14 @@ use super::connection::{Connection, Dial};
 use super::nodes::Nodes;
 use super::seat::release;
 use crate::address::Security;
+use crate::stores::bequeathed::{Asking, PATIENCE};
 use crate::stores::written::note_to_bytes;
+use crate::wire::Wire;
 use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// A will: the entry, and the ensemble that holds it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,30 +33,35 @@ impl fmt::Debug for Will {
 }
 
 impl Will {
-    /// Takes the entry away that the note's token names, and leaves the note.
+    /// Takes the entry away that the note's token names, and leaves the note. Each server is asked in turn, again and again.
     ///
     /// The entry's name is its own for ever, and the transaction that created it is compared: nothing else is touched.
     pub(crate) async fn carry_out(&self, note: &Note) {
-        let nodes = Nodes::of(&self.election);
-        let (ttl, wire) = (Duration::from_millis(self.ttl_ms), super::wire_of(&self.security));
-        for endpoint in &self.endpoints {
-            let patience = (ttl / 8).min(Duration::from_secs(1));
-            let dial =
-                Dial { wire: &wire, endpoint, user: self.user.as_deref(), session: None, last_zxid: 0, ttl, patience };
-            let Ok(connection) = Connection::open(dial).await else { continue };
-            let stat = connection.stat(&nodes.entry(&self.entry)).await;
-            let is_it = |created: i64| created.unsigned_abs() == note.token.number;
-            let is_done = match stat {
-                Ok(Some(stat)) if is_it(stat.created) => {
-                    release(&connection, &nodes, &self.entry, Some(&note_to_bytes(note))).await.is_ok()
-                }
-                Ok(_) => true,
-                Err(_) => false,
-            };
-            connection.close().await;
-            if is_done {
+        let wire = super::wire_of(&self.security);
+        let (mut asking, mut endpoints) = (Asking::begin(), self.endpoints.iter().cycle());
+        while asking.goes_on().await {
+            let Some(endpoint) = endpoints.next() else { return };
+            if let Ok(true) = timeout(PATIENCE, self.carry_out_at(endpoint, &wire, note)).await {
                 return;
             }
         }
+    }
+
+    /// Whether there is nothing more to do.
+    async fn carry_out_at(&self, endpoint: &str, wire: &Wire, note: &Note) -> bool {
+        let (nodes, ttl) = (Nodes::of(&self.election), Duration::from_millis(self.ttl_ms));
+        let patience = (ttl / 8).min(Duration::from_secs(1));
+        let dial = Dial { wire, endpoint, user: self.user.as_deref(), session: None, last_zxid: 0, ttl, patience };
+        let Ok(connection) = Connection::open(dial).await else { return false };
+        let is_it = |created: i64| created.unsigned_abs() == note.token.number;
+        let is_done = match connection.stat(&nodes.entry(&self.entry)).await {
+            Ok(Some(stat)) if is_it(stat.created) => {
+                release(&connection, &nodes, &self.entry, Some(&note_to_bytes(note))).await.is_ok()
+            }
+            Ok(_) => true,
+            Err(_) => false,
+        };
+        connection.close().await;
+        is_done
     }
 }

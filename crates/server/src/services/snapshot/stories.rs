@@ -1,6 +1,7 @@
 //! Goal: a state is the same after it was a file; a file that was changed is refused; no bytes do harm.
 //! Method: drawn commands for the state; drawn changes of the file; files as etcd could never write them, with every sum in order.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,18 +31,41 @@ fn apply(store: &mut KvStore, command: Command) {
     let _ = store.apply(Lsn::new(1, 1), &command.to_payload_by(Some(&hustings_kv::Caller::member())));
 }
 
-/// The state as a file.
-fn file(store: &KvStore) -> Bytes {
+fn contents(store: &KvStore) -> Contents {
     let member =
         |name: &str| Member { name: name.into(), peer_urls: vec![format!("http://{name}")], ..Member::default() };
     let membership = Membership::founded_by([member("n1"), member("n2")]);
-    let contents =
-        Contents { cluster_id: 1, member_id: 2, term: 3, index: 4, membership, view: StateMachine::freeze(store) };
-    let layout = contents.measure();
-    let mut file = Vec::new();
-    contents.send(layout, &mut |part| file.extend_from_slice(&part));
+    Contents { cluster_id: 1, member_id: 2, term: 3, index: 4, membership, view: StateMachine::freeze(store) }
+}
+
+/// The state as a file.
+fn file(store: &KvStore) -> Bytes {
+    let (contents, mut file) = (contents(store), Vec::new());
+    let layout = contents.measure(&|| true).expect("it is wanted");
+    contents.send(layout, &|| true, &mut |part| file.extend_from_slice(&part)).expect("it is wanted");
     assert_eq!(file.len() as u64, file_bytes(layout), "it is as long as was announced");
     file.into()
+}
+
+/// Goal: a file that nobody wants any more is not read to its end, which takes a minute of a processor where it has gigabytes. Method: a
+/// history of a thousand versions, and a reader that goes when ten were read, while pages are counted and while they are sent.
+#[test]
+fn a_file_that_nobody_wants_any_more_ends() {
+    let mut store = store();
+    for number in 0..1_000_u32 {
+        let (key, value) = (number.to_be_bytes().to_vec().into(), vec![b'v'; 1_000].into());
+        apply(&mut store, Command::Put(Put { key, value, ..Put::default() }));
+    }
+    let contents = contents(&store);
+    let layout = contents.measure(&|| true).expect("it is wanted");
+    let read = Cell::new(0);
+    let goes_after_ten = || read.replace(read.get() + 1) < 10;
+    assert!(contents.measure(&goes_after_ten).is_none());
+    assert_eq!(read.get(), 11);
+    read.set(0);
+    let mut sent = 0;
+    assert!(contents.send(layout, &goes_after_ten, &mut |part| sent += part.len()).is_none());
+    assert_eq!((read.get(), sent), (11, 0), "ten versions fill no part");
 }
 
 fn read(file: &Bytes, check: DigestCheck) -> Result<Snapshot, SnapshotFileError> {

@@ -32,15 +32,15 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// Counts the pages: the first run.
-    pub(crate) fn measure(&self) -> Layout {
+    /// Counts the pages: the first run. `None` once nobody wants the file any more.
+    pub(crate) fn measure(&self, is_wanted: &dyn Fn() -> bool) -> Option<Layout> {
         let mut writer = Writer::measure();
-        Sheet::new(&mut writer).fill(self);
-        writer.finish()
+        Sheet::new(&mut writer, is_wanted).fill(self)?;
+        Some(writer.finish())
     }
 
-    /// Sends the file: the second run.
-    pub(crate) fn send(&self, layout: Layout, sink: &mut dyn FnMut(Bytes)) {
+    /// Sends the file: the second run. `None` once nobody wants it any more: it has no end then.
+    pub(crate) fn send(&self, layout: Layout, is_wanted: &dyn Fn() -> bool, sink: &mut dyn FnMut(Bytes)) -> Option<()> {
         let mut digest = Sha256::new();
         let mut part = BytesMut::with_capacity(PART_BYTES as usize);
         let mut collect = |page: Bytes| {
@@ -52,10 +52,11 @@ impl Contents {
             }
         };
         let mut writer = Writer::begin(layout, &mut collect);
-        Sheet::new(&mut writer).fill(self);
+        Sheet::new(&mut writer, is_wanted).fill(self)?;
         writer.finish();
         part.put_slice(&digest.finalize());
         sink(part.freeze());
+        Some(())
     }
 }
 
@@ -70,11 +71,12 @@ struct Sheet<'w, 's> {
     digest: BucketDigest,
     members: BucketDigest,
     is_members: bool,
+    is_wanted: &'w dyn Fn() -> bool,
 }
 
 impl<'w, 's> Sheet<'w, 's> {
-    fn new(writer: &'w mut Writer<'s>) -> Sheet<'w, 's> {
-        Sheet { writer, digest: BucketDigest::new(), members: BucketDigest::new(), is_members: false }
+    fn new(writer: &'w mut Writer<'s>, is_wanted: &'w dyn Fn() -> bool) -> Sheet<'w, 's> {
+        Sheet { writer, digest: BucketDigest::new(), members: BucketDigest::new(), is_members: false, is_wanted }
     }
 
     fn bucket(&mut self, name: &'static str) {
@@ -91,7 +93,7 @@ impl<'w, 's> Sheet<'w, 's> {
         self.writer.entry(key, value);
     }
 
-    fn fill(mut self, contents: &Contents) {
+    fn fill(mut self, contents: &Contents) -> Option<()> {
         let view = &contents.view;
         let mut versions = 0;
         for bucket in schema::OF_ETCD {
@@ -102,7 +104,7 @@ impl<'w, 's> Sheet<'w, 's> {
                 schema::AUTH_ROLES => self.roles(view),
                 schema::AUTH_USERS => self.users(view),
                 schema::CLUSTER => self.entry(schema::CLUSTER_VERSION, CLUSTER_VERSION.as_bytes()),
-                schema::KEY => versions = self.keys(view),
+                schema::KEY => versions = self.keys(view)?,
                 schema::LEASE => self.leases(view),
                 schema::MEMBERS => self.members(&contents.membership),
                 schema::META => self.meta(contents),
@@ -111,6 +113,7 @@ impl<'w, 's> Sheet<'w, 's> {
             }
         }
         self.ours(contents, versions);
+        Some(())
     }
 
     fn alarms(&mut self, view: &View) {
@@ -151,11 +154,14 @@ impl<'w, 's> Sheet<'w, 's> {
         }
     }
 
-    /// The history; answers how many versions and tombstones it has.
-    fn keys(&mut self, view: &View) -> u64 {
+    /// The history, which may be gigabytes; answers how many versions and tombstones it has.
+    fn keys(&mut self, view: &View) -> Option<u64> {
         let (mut versions, mut last) = (0, 1);
         let mut value = Vec::new();
         for (sub, kv) in view.retained() {
+            if !(self.is_wanted)() {
+                return None;
+            }
             let place = Place { main: kv.mod_revision, sub, is_tombstone: kv.is_tombstone() };
             let record = mvccpb::KeyValue {
                 key: kv.key.clone(),
@@ -177,7 +183,7 @@ impl<'w, 's> Sheet<'w, 's> {
         if view.revision() > last.max(view.compact_revision()) {
             self.entry(&Place { main: view.revision(), sub: 0, is_tombstone: true }.encode(), b"");
         }
-        versions
+        Some(versions)
     }
 
     fn leases(&mut self, view: &View) {
