@@ -2,6 +2,7 @@
 
 use super::Will;
 use super::helper::{Say, VARIABLE, is_helper, is_ready};
+use crate::clock::{boot_micros, micros};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Pause between two looks after a helper, which is at most started again as often.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -72,7 +73,7 @@ fn keep(said: &Receiver<Say>) {
     let (mut helper, mut wills): (Option<Helper>, BTreeMap<u64, String>) = (None, BTreeMap::new());
     let mut failures = 0_u32;
     // One that could not be started, or died at once, is tried again once in a while, and not for each will.
-    let mut start_at = Instant::now();
+    let mut start_at_micros = 0;
     loop {
         let line = match said.recv_timeout(LOOK_AFTER) {
             Ok(say) => Some(take_in(&mut wills, &say)),
@@ -81,10 +82,10 @@ fn keep(said: &Receiver<Say>) {
         };
         let is_well =
             helper.as_mut().is_some_and(|helper| helper.lives() && line.is_none_or(|line| helper.tell(&line)));
-        if is_well || wills.is_empty() || Instant::now() < start_at {
+        if is_well || wills.is_empty() || boot_micros() < start_at_micros {
             continue;
         }
-        start_at = Instant::now() + LOOK_AFTER;
+        start_at_micros = boot_micros() + micros(LOOK_AFTER);
         helper = match Helper::start(&wills) {
             Ok(helper) => {
                 failures = 0;
