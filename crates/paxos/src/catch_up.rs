@@ -85,8 +85,7 @@ impl Paxos {
             return out.send_resting_on(RestsOn::Nothing, from, Message::Snapshot { reference });
         }
         if committed < self.node.commit {
-            let bytes_max = self.node.limits.message_bytes_max;
-            let overlap = self.node.log.slot(committed);
+            let (bytes_max, overlap) = (self.node.limits.message_bytes_max, self.node.log.slot(committed));
             let room = bytes_max.saturating_sub(overlap.map_or(0, Entry::cost));
             let (mut entries, _) = self.node.log.slice(committed + 1, self.node.commit, room);
             let taken: usize = entries.iter().map(Entry::cost).sum();

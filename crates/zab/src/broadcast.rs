@@ -62,8 +62,7 @@ impl Zab {
         {
             return self.become_looking(because, out);
         }
-        let keeps_tail = self.has_defect(Defect::KeepsTail);
-        if !keeps_tail && previous.index >= self.node.commit && !self.node.log.has(previous) {
+        if previous.index >= self.node.commit && !self.node.log.has(previous) && !self.has_defect(Defect::KeepsTail) {
             // Not what follows: this connection is no session any more.
             return self.become_looking(Reason::LinkDown(from), out);
         }
