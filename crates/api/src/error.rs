@@ -263,6 +263,12 @@ impl EtcdError {
         TABLE[self as usize].2
     }
 
+    /// Whether a request may be admitted with another token: the one that was shown has ended or is older than the users are, or none was
+    /// shown, as by a caller that has not heard that users count since.
+    pub fn asks_for_a_token(self) -> bool {
+        matches!(self, EtcdError::InvalidAuthToken | EtcdError::AuthOldRevision | EtcdError::UserEmpty)
+    }
+
     /// The error that a status stands for; `None` if it is not one of etcd's. Only the text decides, as in etcd's own client.
     pub fn of(status: &Status) -> Option<EtcdError> {
         TABLE.iter().find(|row| row.2 == status.message()).map(|row| row.0)

@@ -19,7 +19,7 @@ use hustings_api::etcdserverpb::{
     self as pb, DeleteRangeRequest, PutRequest, RangeRequest, SnapshotRequest, WatchCreateRequest, WatchRequest,
 };
 use hustings_api::{Client, EtcdError};
-use hustings_console::files::target_of;
+use hustings_console::files::{folder_of, target_of};
 use hustings_tls::ASKS_FOR_CERTIFICATE;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -457,8 +457,7 @@ fn place_of(path: &Path) -> Result<(PathBuf, PathBuf)> {
         ));
     }
     let file = target_of(path).map_err(|why| Exit::with(Code::Usage, format!("{} {why}", path.display())))?;
-    let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new(".")).to_owned();
+    let directory = folder_of(&file).to_owned();
     Ok((file, directory))
 }
 

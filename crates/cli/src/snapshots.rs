@@ -18,7 +18,7 @@ use crate::serve::cluster_id_of;
 use crate::settings::{OfProcess, Settings, with_settings};
 use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use hustings_console::files::target_of;
+use hustings_console::files::{folder_of, target_of};
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::SnapshotContents;
 use hustings_core::{ApplyVersion, Lsn, Membership, NodeId, Promise, Record, StateMachine, Term};
@@ -344,7 +344,7 @@ fn check_replaceable(directory: &Path) -> Result<()> {
         return refuse("has no name of its own");
     }
     let file_system = |path: &Path| std::fs::metadata(path).map(|there| there.dev());
-    match (file_system(directory), file_system(parent_of(directory))) {
+    match (file_system(directory), file_system(folder_of(directory))) {
         (Ok(own), Ok(around)) if own != around => refuse("is a mount point"),
         // Absent, and whatever else is in the way is told when it is.
         _ => Ok(()),
@@ -359,14 +359,9 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The directory in which a path is.
-fn parent_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 /// Makes a directory for its owner alone that was not there, and those around it where they are absent. Their names are durable.
 pub(crate) fn make_alone(directory: &Path) -> std::io::Result<()> {
-    let around = parent_of(directory);
+    let around = folder_of(directory);
     if !around.exists() {
         match make_alone(around) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
@@ -385,7 +380,7 @@ pub(crate) fn rename_durably(from: &Path, to: &Path) -> Result<()> {
 
 /// Makes a name durable that a file or a directory was just given.
 pub(crate) fn sync_name(path: &Path) -> Result<()> {
-    let around = parent_of(path);
+    let around = folder_of(path);
     match File::open(around).and_then(|directory| directory.sync_all()) {
         Err(error) if is_beyond_us(&error) => {
             let what = format_args!(

@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 /// Links that are followed one after the other, as the kernel does.
 const LINKS_MAX: usize = 40;
 
+/// The folder that a path is in: `.` for a name alone.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// The file or directory that a path names, behind its symbolic links; also where the last one names what is not there yet.
 ///
 /// # Errors
@@ -16,7 +21,7 @@ pub fn target_of(path: &Path) -> Result<PathBuf, String> {
         if !target.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) {
             return Ok(target);
         }
-        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder_of(&target);
         if folder.canonicalize().is_ok_and(|folder| folder.starts_with("/proc")) {
             return Err("names an open file, and a new file cannot take its place: give the path of a file".to_owned());
         }

@@ -170,6 +170,11 @@ impl Membership {
         self.is_voter(id) || self.is_learner(id)
     }
 
+    /// Whether `id` was a member once and is none any more: no id is given twice.
+    pub fn has_removed(&self, id: NodeId) -> bool {
+        id.0 < self.next_id && !self.has(id)
+    }
+
     /// All who receive the log, in order.
     pub fn everyone(&self) -> impl Iterator<Item = NodeId> + '_ {
         let mut all: Vec<NodeId> = self.voters.iter().chain(&self.outgoing).chain(&self.learners).copied().collect();

@@ -32,6 +32,9 @@ impl fmt::Display for Misfit {
     }
 }
 
+/// The longest election timeout: nobody waits longer for a leader, and sums of it stay far from where a clock ends.
+const ELECTION_MAX: Duration = Duration::from_secs(86_400);
+
 impl Timing {
     /// A heartbeat period and an election timeout, meaning `election` to twice `election` as in etcd.
     pub fn new(heartbeat: Duration, election: Duration) -> Timing {
@@ -43,10 +46,14 @@ impl Timing {
         self.election_min..=self.election_max
     }
 
-    /// Refuses ranges that can never work: a zero heartbeat, an empty range, an election timeout below three heartbeats (UP-06).
+    /// Refuses ranges that can never work: a zero heartbeat, an empty range, more than a day, an election timeout below three heartbeats (UP-06).
     pub fn check(&self) -> Result<(), Misfit> {
         if self.heartbeat.is_zero() {
             return Err(Misfit("the heartbeat interval is zero: give it at least 1 ms".into()));
+        }
+        if self.election_max > ELECTION_MAX {
+            let (longest, found) = (ELECTION_MAX, self.election_max);
+            return Err(Misfit(format!("an election timeout of {found:?} is too long: give at most {longest:?}")));
         }
         if self.election_min >= self.election_max {
             let (low, high) = (self.election_min, self.election_max);
@@ -118,6 +125,8 @@ mod tests {
     fn what_cannot_work_is_refused_with_the_arithmetic() {
         assert!(Timing::new(Duration::ZERO, 100 * MS).check().is_err());
         assert!(Timing::new(50 * MS, 149 * MS).check().unwrap_err().0.contains("three heartbeat intervals"));
+        let endless = Timing::new(Duration::from_millis(u64::MAX / 10), Duration::from_millis(u64::MAX));
+        assert!(endless.check().unwrap_err().0.contains("give at most 86400s"));
         let flat = Timing { election_max: 250 * MS, ..Timing::default() };
         assert!(flat.check().unwrap_err().0.contains("empty"));
     }

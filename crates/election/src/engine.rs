@@ -196,8 +196,10 @@ struct Host {
     /// Reason why no candidate can stand; `None` if they can.
     refusal: Option<CampaignError>,
     /// Candidates that stand once the store is open, and no other candidate of this process stands for the same election.
-    pending: Vec<(Key, Standing, Waiter)>,
+    pending: BTreeMap<(String, Key), (Standing, Waiter)>,
     runners: BTreeMap<Key, Runner>,
+    /// The elections of the runners.
+    stood_for: BTreeSet<String>,
     /// Outlives the engine: it ends whenever nobody of this process stands.
     seen: Arc<Seen>,
     timers: BTreeSet<(u64, Key)>,
@@ -212,9 +214,26 @@ impl Host {
     ) -> std::io::Result<Host> {
         let (tell, told) = mpsc::unbounded_channel();
         let timer = BootTimer::new()?;
-        let (pending, runners, timers) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
+        let (pending, runners, stood_for, timers) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         let (turns, ttl, refusal) = (Turns::new(), None, None);
-        Ok(Host { store, orders, told, tell, turns, timer, asked_ttl, ttl, refusal, pending, runners, seen, timers })
+        let host = Host {
+            store,
+            orders,
+            told,
+            tell,
+            turns,
+            timer,
+            asked_ttl,
+            ttl,
+            refusal,
+            pending,
+            runners,
+            stood_for,
+            seen,
+            timers,
+        };
+        Ok(host)
     }
 
     async fn run(mut self) {
@@ -281,14 +300,15 @@ impl Host {
             Order::Stand(key, standing, waiter) => match &self.refusal {
                 Some(refusal) => drop(waiter.send(Err(refusal.clone()))),
                 None => {
-                    self.pending.push((key, standing, waiter));
-                    self.let_stand();
+                    let election = standing.election.clone();
+                    self.pending.insert((election.clone(), key), (standing, waiter));
+                    self.let_stand(&election);
                 }
             },
             Order::Input(key, input) => {
                 // One that does not stand yet is told of its health when it does.
                 if !matches!(input, Input::Health(_)) {
-                    self.pending.retain(|(pending, _, _)| *pending != key);
+                    self.pending.retain(|(_, pending), _| *pending != key);
                 }
                 self.feed(key, input);
             }
@@ -305,7 +325,9 @@ impl Host {
                 Some(why) => self.refuse(CampaignError::Timing(why)),
                 None => {
                     self.ttl = Some(ttl);
-                    self.let_stand();
+                    let elections: BTreeSet<String> =
+                        self.pending.keys().map(|(election, _)| election.clone()).collect();
+                    elections.iter().for_each(|election| self.let_stand(election));
                 }
             },
             DriverEvent::Refused(why) => self.refuse(CampaignError::Store(why)),
@@ -322,7 +344,8 @@ impl Host {
     fn refuse(&mut self, refusal: CampaignError) {
         self.refusal = Some(refusal.clone());
         let campaigns = self.runners.values_mut().filter_map(|runner| runner.waiter.take());
-        let waiters: Vec<Waiter> = self.pending.drain(..).map(|(_, _, waiter)| waiter).chain(campaigns).collect();
+        let pending = std::mem::take(&mut self.pending).into_values().map(|(_, waiter)| waiter);
+        let waiters: Vec<Waiter> = pending.chain(campaigns).collect();
         // A caller that waits tells it. A user that is not admitted may try again for long.
         if waiters.is_empty() && !matches!(refusal, CampaignError::Denied(_)) {
             tracing::error!(why = %refusal, "the store of elections refuses");
@@ -355,13 +378,16 @@ impl Host {
     }
 
     /// Candidates of one session have one place in an election's queue: one stands, the others wait for it to leave.
-    fn let_stand(&mut self) {
+    ///
+    /// Looks at this election alone: after an outage thousands leave and stand again, on the thread that renews for all of them.
+    fn let_stand(&mut self, election: &str) {
         let Some(ttl) = self.ttl else { return };
-        for (key, standing, waiter) in std::mem::take(&mut self.pending) {
-            match self.runners.values().any(|runner| runner.election == standing.election) {
-                true => self.pending.push((key, standing, waiter)),
-                false => self.stand(key, standing, waiter, ttl),
-            }
+        // One that cannot stand makes way for the next.
+        while !self.stood_for.contains(election) {
+            let first = self.pending.range((election.to_owned(), Key(0))..).next().map(|(place, _)| place.clone());
+            let Some(place) = first.filter(|(pending, _)| pending == election) else { return };
+            let (standing, waiter) = self.pending.remove(&place).expect("it was just there");
+            self.stand(place.1, standing, waiter, ttl);
         }
     }
 
@@ -416,6 +442,7 @@ impl Host {
             timer: None,
         };
         let health = runner.presence.condition.input();
+        self.stood_for.insert(runner.election.clone());
         self.runners.insert(key, runner);
         self.carry_out(key, effects);
         // It may have changed since the candidate was let stand.
@@ -494,15 +521,16 @@ impl Host {
             |candidate: &Candidate| candidate.has_left() || (self.refusal.is_some() && candidate.token().is_none());
         if self.runners.get(&key).is_some_and(|runner| is_over(&runner.candidate)) {
             let runner = self.runners.remove(&key).expect("it was just there");
+            self.stood_for.remove(&runner.election);
             if let Some(token) = runner.candidate.highest() {
-                self.seen.note(runner.election, token);
+                self.seen.note(runner.election.clone(), token);
             }
             for told in runner.on_left {
                 // A caller that asked may wait no longer.
                 let _ = told.send(());
             }
             runner.timer.map(|at| self.timers.remove(&(at, key)));
-            self.let_stand();
+            self.let_stand(&runner.election);
         }
         if is_stillborn {
             // This process stood still before anybody was told. The timer that says so is due, and nothing acts: another try is the same

@@ -155,6 +155,35 @@ async fn a_rival_with_the_rules_of_client_go_is_waited_for_and_succeeded() {
     third.resign("done").await;
 }
 
+/// Goal: a holder that is gone is succeeded, whatever others write beside it, and a holder's own time to live stands there again after
+/// somebody wrote over it. Method: a rival that never renews, and something that annotates its Lease whenever the other has looked; then a short
+/// time that is written over this candidate's.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_write_is_no_renewal() {
+    let server = server();
+    let url = server.url("billing");
+    server.edit("billing", |lease| stranger_holds(lease, 1, 1));
+    let waiting = campaign_behind(candidate(&url, TTL, "b")).await;
+    let annotating = async {
+        loop {
+            let asked = server.asked("get");
+            server.edit("billing", |lease| {
+                lease["metadata"]["annotations"]["example.com/seen"] = asked.to_string().into()
+            });
+            until("b looks", || server.asked("get") > asked).await;
+        }
+    };
+    let leadership = tokio::select! {
+        won = in_time("the successor", waiting) => won.expect("it does not panic"),
+        () = annotating => unreachable!("it goes on"),
+    };
+    server.edit("billing", |lease| lease["spec"]["leaseDurationSeconds"] = 1.into());
+    let stands =
+        || server.lease("billing").expect("it is there")["spec"]["leaseDurationSeconds"] == json!(TTL.as_secs());
+    until("its own time stands there", stands).await;
+    leadership.resign("done").await;
+}
+
 /// Goal: who is told by Kubernetes that another one is preferred steps down.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preferred_holder_is_made_way_for() {

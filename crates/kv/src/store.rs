@@ -59,6 +59,9 @@ impl Revision {
     }
 }
 
+/// Bytes that a lease counts for in [`View::size_bytes`], about what it takes: nobody need ever end one.
+const LEASE_BYTES: u64 = 256;
+
 /// Bytes that a version counts for in [`View::size_bytes`].
 fn charge(version: &Version) -> u64 {
     version.contents_length() as u64 + OVERHEAD_BYTES
@@ -190,9 +193,9 @@ impl View {
         self.compact_revision
     }
 
-    /// An estimate of the memory that live and historical data take, in bytes; equal on all members.
+    /// An estimate of the memory that live and historical data and leases take, in bytes; equal on all members.
     pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes + self.leases.len() as u64 * LEASE_BYTES
     }
 
     /// Number of keys that exist.

@@ -103,7 +103,7 @@ pub struct Counters {
     pub snapshots_cut: AtomicU64,
     /// Whether somebody has pulled this member's cable.
     pub cut: Cut,
-    /// Counters of each peer that was ever dialled or heard; locked when a link begins, and by readers.
+    /// Counters of each member that was dialled or heard; locked when a link begins, and by readers.
     peers: Mutex<BTreeMap<NodeId, Arc<PeerCounters>>>,
 }
 
@@ -111,6 +111,11 @@ impl Counters {
     /// Counters of a peer; they are made when first asked for.
     pub(crate) fn of_peer(&self, peer: NodeId) -> Arc<PeerCounters> {
         self.peers.lock().expect("nobody panics while holding it").entry(peer).or_default().clone()
+    }
+
+    /// Forgets the counters of peers that are gone for good.
+    pub(crate) fn forget_peers(&self, is_gone: impl Fn(NodeId) -> bool) {
+        self.peers.lock().expect("nobody panics while holding it").retain(|peer, _| !is_gone(*peer));
     }
 
     /// Counters of each peer, by id.

@@ -234,7 +234,7 @@ impl Gatekeeper {
         if *from == self.me {
             return Some(Refusal::because(format!("two nodes run as {who}: stop one of them")));
         }
-        if from.0 < self.membership.next_id && !self.membership.has(*from) {
+        if self.membership.has_removed(*from) {
             return Some(Refusal::of_removed(&who));
         }
         let known = self.membership.members.get(from).and_then(|known| known.storage_incarnation);
@@ -392,9 +392,15 @@ impl Gatekeeper {
         self.connected.get(&peer).map(|connected| connected.outbox.clone())
     }
 
+    /// Forgets the lives of members that were removed.
+    pub(crate) fn forget_removed(&mut self) {
+        let membership = &self.membership;
+        self.seen.retain(|peer, _| !membership.has_removed(*peer));
+    }
+
     /// Whether the peer is a member, or may become one that this node has not heard of yet.
     pub(crate) fn knows(&self, peer: NodeId) -> bool {
-        self.membership.has(peer) || peer.0 >= self.membership.next_id
+        !self.membership.has_removed(peer)
     }
 
     /// Peer URLs of all members that this node has heard of, but its own.

@@ -136,6 +136,12 @@ pub(crate) struct Outlived {
 }
 
 impl Outlived {
+    /// Forgets peers that are gone for good.
+    pub(crate) fn forget(&mut self, is_gone: impl Fn(NodeId) -> bool) {
+        self.ended.retain(|peer, _| !is_gone(*peer));
+        self.outlived.retain(|peer, _| !is_gone(*peer));
+    }
+
     /// The lifeline of this peer's process has ended.
     pub(crate) fn on_end(&mut self, peer: NodeId, process: u64) {
         self.ended.insert(peer, process);

@@ -140,12 +140,24 @@ impl<M: Wire + 'static> Links<M> {
             peers.extend(gatekeeper.hints.everyone().filter(|peer| peer.0 >= gatekeeper.membership.next_id));
             (gatekeeper.me, peers)
         };
+        self.forget_removed();
         let mut dialled = self.dialled.borrow_mut();
         // The task of a peer that was removed ends by itself when its link does: its last message must still leave.
         dialled.retain(|_, task| !task.is_finished());
         for peer in peers.into_iter().filter(|peer| *peer != me) {
             dialled.entry(peer).or_insert_with(|| spawn_local(self.clone().dial(peer)).abort_handle());
         }
+    }
+
+    /// What was known of members that were removed is of no use to anybody, and ids are not given again.
+    fn forget_removed(&self) {
+        let membership = {
+            let mut gatekeeper = self.gatekeeper.borrow_mut();
+            gatekeeper.forget_removed();
+            gatekeeper.membership.clone()
+        };
+        self.counters.forget_peers(|peer| membership.has_removed(peer));
+        self.outlived.borrow_mut().forget(|peer| membership.has_removed(peer));
     }
 
     async fn accept(self: &Rc<Self>, caller: Caller) -> Result<(), LinkError> {

@@ -2,16 +2,11 @@
 
 use anyhow::{Context, Result};
 use hustings_console::exit::{Code, Exit};
-use hustings_console::files::target_of;
+use hustings_console::files::{folder_of, target_of};
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-
-/// The folder that a file is in.
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
 
 /// A name beside this file, for as long as it is being written.
 fn temporary(path: &Path) -> PathBuf {

@@ -64,6 +64,8 @@ pub struct Plants {
     pub forgets_applied_requests: bool,
     /// A watcher whose start has been compacted goes on one revision later than it is told.
     pub drops_watch_event: bool,
+    /// A watcher whose start has been compacted is told that one revision more was than anybody asked for.
+    pub compacts_beyond: bool,
     /// A call that finds its client's key in a queue takes it over without writing it, and one that is given up removes the key
     /// that it made, although another call may stand on it by now.
     pub adopts_without_trace: bool,

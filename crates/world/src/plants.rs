@@ -11,7 +11,7 @@ use hustings_kv::{Request, Txn};
 
 impl Plants {
     /// The names of all defects of hosts, disks, clients and state machines.
-    pub const NAMES: [&'static str; 24] = [
+    pub const NAMES: [&'static str; 25] = [
         "answers-early",
         "forgets-vote",
         "forgets-promise",
@@ -21,6 +21,7 @@ impl Plants {
         "reuses-incarnation",
         "forgets-applied-requests",
         "drops-watch-event",
+        "compacts-beyond",
         "adopts-without-trace",
         "counts-versions",
         "doubles-time",
@@ -51,6 +52,7 @@ impl Plants {
             "reuses-incarnation" => Plants { reuses_incarnation: true, ..none },
             "forgets-applied-requests" => Plants { forgets_applied_requests: true, ..none },
             "drops-watch-event" => Plants { drops_watch_event: true, ..none },
+            "compacts-beyond" => Plants { compacts_beyond: true, ..none },
             "adopts-without-trace" => Plants { adopts_without_trace: true, ..none },
             "counts-versions" => Plants { counts_versions: true, ..none },
             "doubles-time" => Plants { doubles_time: true, ..none },

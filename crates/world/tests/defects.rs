@@ -47,7 +47,7 @@ fn search_for(name: &str) -> Search {
         "changes-together" => story!("hasty-changes", Form::Published),
         "joint-by-union" => story!("half-a-joint-change", Form::Published),
         "skips-log-check" => story!("forked-tail", Form::Usual),
-        "drops-watch-event" => story!("compacted-watcher", Form::Usual),
+        "drops-watch-event" | "compacts-beyond" => story!("compacted-watcher", Form::Usual),
         "commits-unmatched" => Search::Every(Bounds { terms: 2, ..Bounds::default() }),
         _ => Search::Seeds(1, 150),
     }

@@ -215,9 +215,7 @@ impl Side {
 
 /// Whether a refusal means that the token is missing or has run out.
 fn lacks_proof(status: &Status) -> bool {
-    // The first where users count since the last answer.
-    let lacking = [EtcdError::UserEmpty, EtcdError::InvalidAuthToken, EtcdError::AuthOldRevision];
-    EtcdError::of(status).is_some_and(|refusal| lacking.contains(&refusal))
+    EtcdError::of(status).is_some_and(EtcdError::asks_for_a_token)
 }
 
 /// Whether asking again may help.

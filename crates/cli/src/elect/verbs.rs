@@ -16,6 +16,8 @@ use tokio::sync::mpsc;
 const STORE_PATIENCE: Duration = Duration::from_secs(2);
 /// Time for which `observe --once` waits for a store.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// The first second of the year 10000, since 1970: no moment from then on can be written.
+const SECONDS_MAX: u64 = 253_402_300_800;
 
 /// The command lines of elections.
 pub(crate) fn commands() -> Vec<Command> {
@@ -261,6 +263,8 @@ pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
     for (tenure, ended) in history.tenures().zip(ends) {
         let (token, who, before) = (tenure.token, &tenure.who, &tenure.before);
         let since = tenure.since_unix_seconds;
+        // Whoever may write the history may write any number there.
+        let since = since.filter(|seconds| *seconds < SECONDS_MAX);
         let at = since.map(|seconds| std::time::UNIX_EPOCH + Duration::from_secs(seconds));
         let at = at.map(|at| humantime::format_rfc3339_seconds(at).to_string());
         match format {

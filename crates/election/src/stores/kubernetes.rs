@@ -121,6 +121,12 @@ fn record_of(lease: Value) -> Result<Record<Stamp>, Fault> {
 impl Records for Kubernetes {
     type Stamp = Stamp;
 
+    /// As client-go's: what is written beside the `spec`, as annotations and labels are, is no renewal.
+    fn shows_life(before: &Stamp, now: &Stamp) -> bool {
+        let of = |stamp: &Stamp| (stamp.0["metadata"]["uid"].clone(), stamp.0["spec"].clone());
+        of(before) != of(now)
+    }
+
     fn profile(&self) -> Profile {
         Profile::KUBERNETES
     }

@@ -144,6 +144,10 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// Identifies the version to swap; equal for equal versions only, also after the record was deleted.
     type Stamp: Clone + PartialEq + fmt::Debug + Send + Sync + 'static;
 
+    /// Whether a version shows whoever knows an earlier one that the holder lives. Each renewal must; what others write need not.
+    fn shows_life(before: &Self::Stamp, now: &Self::Stamp) -> bool {
+        before != now
+    }
     fn profile(&self) -> Profile;
     /// The time to live that its records can state: as it was asked for, or a little more.
     fn ttl(&self) -> Duration;

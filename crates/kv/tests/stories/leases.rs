@@ -46,6 +46,26 @@ fn revoking_deletes_and_a_second_time_finds_nothing() {
     assert_eq!(store.keep_alive(5), None);
 }
 
+/// Goal: leases that nobody ends fill the store, and the quota ends them before the memory does. Method: a thousand of them, of which half
+/// are revoked and the rest expire.
+#[test]
+fn a_lease_counts_in_the_size_of_the_store() {
+    let mut store = Store::new();
+    let size = |store: &Store| store.view().size_bytes();
+    let empty = size(&store);
+    for id in 1..=1_000 {
+        store.grant(id, 60).expect("granted");
+    }
+    let full = size(&store) - empty;
+    assert!(full >= 200 * 1_000, "a lease takes some 233 bytes, and counts {} together", full);
+    for id in 1..=500 {
+        store.revoke(id).expect("it is there");
+    }
+    assert_eq!(size(&store) - empty, full / 2);
+    store.wait(61.0);
+    assert_eq!(size(&store), empty);
+}
+
 #[test]
 fn grants_are_refused_that_etcd_refuses() {
     let mut store = Store::new();

@@ -46,10 +46,7 @@ fn within_frames<M>(message: ReplicaMessage<M>, frame_bytes_max: usize, mut put:
 impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// Ends the link to a member that was removed, which hears so at its next handshake; until then its last messages leave.
     pub(super) fn end_if_removed(&self, peer: NodeId) {
-        let is_removed = {
-            let membership = &self.wiring.gatekeeper.borrow().membership;
-            peer.0 < membership.next_id && !membership.has(peer)
-        };
+        let is_removed = self.wiring.gatekeeper.borrow().membership.has_removed(peer);
         if let Some(link) = self.links.get(&peer).filter(|_| is_removed) {
             link.outbox.end();
         }

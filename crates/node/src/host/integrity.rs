@@ -272,7 +272,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             let positions = {
                 let mut gatekeeper = self.wiring.gatekeeper.borrow_mut();
                 let membership = gatekeeper.membership.clone();
-                gatekeeper.positions.retain(|node| membership.has(node) || node.0 >= membership.next_id);
+                gatekeeper.positions.retain(|node| !membership.has_removed(node));
                 gatekeeper.positions.to_vec()
             };
             self.hand_to_snapshots(SnapshotJob::Remember(positions));

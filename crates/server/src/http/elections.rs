@@ -34,6 +34,9 @@ use crate::services::campaign::read_key;
 /// Most candidates that one answer looks at.
 const CANDIDATES_MAX: usize = 100_000;
 
+/// Keys that are read at a time.
+const PART: i64 = 1_000;
+
 /// Bytes of memory beside its texts for an election or a candidate.
 const OVERHEAD_BYTES: usize = 256;
 
@@ -152,13 +155,18 @@ impl Look<'_> {
 
     /// All candidates, counted by election.
     fn standing(&mut self) -> Result<BTreeMap<String, Standing>, Status> {
-        let (view, only) = (self.view, self.only);
+        let view = self.view;
         let mut all = BTreeMap::new();
+        if let Some(name) = self.only {
+            // Not through all leases: whoever may read this name alone could have all of them read again and again.
+            for kv in entries_of(view, name)? {
+                self.add(&mut all, name, kv)?;
+            }
+            return Ok(all);
+        }
         let mut seen = 0;
         for (lease, key) in view.leased_keys() {
-            let Some(name) = election_of(key, lease).filter(|name| only.is_none_or(|only| only == *name)) else {
-                continue;
-            };
+            let Some(name) = election_of(key, lease) else { continue };
             seen += 1;
             if seen > CANDIDATES_MAX {
                 let why =
@@ -166,11 +174,6 @@ impl Look<'_> {
                 return Err(Status::resource_exhausted(why));
             }
             if let Some(kv) = read_record(view, &Bytes::copy_from_slice(key))? {
-                self.add(&mut all, name, kv)?;
-            }
-        }
-        if let Some(name) = only {
-            for kv in entries_without_lease(view, name)? {
                 self.add(&mut all, name, kv)?;
             }
         }
@@ -210,14 +213,38 @@ fn read_record(view: &View, key: &Bytes) -> Result<Option<KeyValue>, Status> {
     Ok(view.range(&range).map_err(error::of_store)?.kvs.pop())
 }
 
-/// Entries that no lease ends: they stand in the queue until somebody deletes them.
-fn entries_without_lease(view: &View, name: &str) -> Result<Vec<KeyValue>, Status> {
+/// The entries of one election, without their values; those as well that no lease ends, which stand until somebody deletes them.
+fn entries_of(view: &View, name: &str) -> Result<Vec<KeyValue>, Status> {
     let prefix = Bytes::from(format!("{name}/"));
-    let (range_end, limit) = (prefix_end(&prefix), i64::try_from(CANDIDATES_MAX).unwrap_or(i64::MAX));
-    let range = Range { key: prefix.clone(), range_end, limit, keys_only: true, ..Range::default() };
-    let keys = view.range(&range).map_err(error::of_store)?.kvs.into_iter();
-    let is_entry = |key: &[u8]| !key.is_empty() && key.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    Ok(keys.filter(|kv| kv.lease == 0 && is_entry(&kv.key[prefix.len()..])).collect())
+    let is_number = |key: &[u8]| !key.is_empty() && key.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    let is_entry = |kv: &KeyValue| match kv.lease {
+        0 => is_number(&kv.key[prefix.len()..]),
+        lease => election_of(&kv.key, lease) == Some(name),
+    };
+    let (mut key, range_end, mut entries) = (prefix.clone(), prefix_end(&prefix), Vec::new());
+    loop {
+        let range = Range { key, range_end: range_end.clone(), limit: PART, keys_only: true, ..Range::default() };
+        let found = view.range(&range).map_err(error::of_store)?;
+        let Some(last) = found.kvs.last().filter(|_| found.more) else {
+            entries.extend(found.kvs.into_iter().filter(is_entry));
+            return Ok(entries);
+        };
+        key = behind(&last.key, prefix.len());
+        entries.extend(found.kvs.into_iter().filter(is_entry));
+        if entries.len() > CANDIDATES_MAX {
+            return Err(Status::resource_exhausted(format!(
+                "more than {CANDIDATES_MAX} candidates stand for {name:?}"
+            )));
+        }
+    }
+}
+
+/// The first key behind this one that may be an entry: what stands below another name is passed over, whole elections among it.
+fn behind(key: &[u8], prefix_bytes: usize) -> Bytes {
+    match key[prefix_bytes..].iter().position(|byte| *byte == b'/') {
+        Some(slash) => [&key[..prefix_bytes + slash], &[b'/' + 1]].concat().into(),
+        None => [key, b"\0"].concat().into(),
+    }
 }
 
 /// An election that somebody has led, and nobody stands for: its last leadership, and how that ended.
@@ -331,6 +358,32 @@ mod tests {
         assert_eq!(refusal.code(), tonic::Code::ResourceExhausted);
         assert_eq!(memory.used(), 0, "a refusal holds nothing");
         assert!(tell(store.view(), Some("e7"), &memory).is_ok());
+    }
+
+    /// Goal: one election is found among others whose names begin with its own, however many they are, and costs what stands for it. Method:
+    /// more candidates of an election below it than are read at a time, before and behind its own, and an entry without a lease.
+    #[test]
+    fn one_election_is_found_among_those_below_its_name() {
+        let mut store = KvStore::new();
+        let mut index = 0;
+        let mut apply = |command: Command| {
+            index += 1;
+            let _ = store.apply(Lsn::new(1, index), &command.to_payload());
+        };
+        for id in 1..=2 * PART {
+            apply(Command::LeaseGrant(LeaseGrant { id, ttl: 60 }));
+            let name = if id % 2 == 0 { "prod/eu" } else { "prod/0/us" };
+            apply(Command::Put(Put { key: format!("{name}/{id:x}").into(), lease: id, ..Put::default() }));
+        }
+        for (key, lease) in
+            [("prod/1f", 0x1f), ("prod/2a", 0x2a), ("prod/3", 0x1f), ("prod/7", 0), ("prod/config", 0x1f)]
+        {
+            apply(Command::Put(Put { key: key.into(), lease, ..Put::default() }));
+        }
+        let entries = entries_of(store.view(), "prod").expect("they are few");
+        let keys: Vec<&[u8]> = entries.iter().map(|kv| &kv.key[..]).collect();
+        assert_eq!(keys, [&b"prod/1f"[..], b"prod/2a", b"prod/7"]);
+        assert_eq!(entries_of(store.view(), "prod/eu").expect("they are few").len() as i64, PART);
     }
 
     #[test]

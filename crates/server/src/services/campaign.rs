@@ -22,7 +22,7 @@ use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb as pb;
 use hustings_kv as kv;
 use hustings_kv::queue::{self, Origin};
-use hustings_kv::{Command, KeyValue, LeaseRevoke, Need, SortOrder, SortTarget, View};
+use hustings_kv::{Command, KeyValue, LeaseKeys, LeaseRevoke, Need, SortOrder, SortTarget, View};
 use tonic::Status;
 
 use crate::context::Context;
@@ -384,13 +384,20 @@ async fn renew<B: Backend>(context: Arc<Context<B>>, caller: Caller, lease: i64)
             Ok(renewed) => match renewed.ttl {
                 None => return EtcdError::LeaseNotFound.into(),
                 Some(ttl) => {
-                    tokio::time::sleep(Duration::from_millis(ttl.unsigned_abs().saturating_mul(1_000) / 3)).await
+                    let rounded_up = Duration::from_secs(ttl.unsigned_abs());
+                    tokio::time::sleep(length_of(&context, lease).await.unwrap_or(rounded_up) / 3).await
                 }
             },
             // The lease may live: the wait goes on as long as its key stands.
             Err(_) => tokio::time::sleep(context.options.timing.election_max).await,
         }
     }
+}
+
+/// The time for which a lease is granted, which may be a part of a second; a renewal tells whole ones.
+async fn length_of<B: Backend>(context: &Context<B>, lease: i64) -> Option<Duration> {
+    let view = context.read_local(&Caller::member(), Need::Nothing).await.ok()?;
+    view.lease_time_to_live(lease, LeaseKeys::Omit).map(|lease| lease.granted)
 }
 
 impl<B: Backend> Watching<B> {

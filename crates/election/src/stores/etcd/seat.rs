@@ -165,12 +165,8 @@ impl Shared {
             }
             let answer = self.ask(&request, &client, lease).await;
             // The proof of the user has ended or is too old, or users count only since this session began: nothing was done yet.
-            let is_unproven = answer.as_ref().is_err_and(|status| {
-                matches!(
-                    EtcdError::of(status),
-                    Some(EtcdError::InvalidAuthToken | EtcdError::UserEmpty | EtcdError::AuthOldRevision)
-                )
-            });
+            let is_unproven =
+                answer.as_ref().is_err_and(|status| EtcdError::of(status).is_some_and(EtcdError::asks_for_a_token));
             match is_unproven && self.session.reach.authenticate(&client).await.is_ok() {
                 true => self.ask(&request, &client, lease).await,
                 false => answer,

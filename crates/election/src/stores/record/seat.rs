@@ -152,7 +152,9 @@ impl<R: Records> Shared<R> {
         content: &Content,
         numbering: Numbering,
     ) -> Result<Option<Record<R::Stamp>>, Fault> {
-        let is_renewal = numbering == Numbering::Kept && over.is_some_and(|over| over.content == *content);
+        // A time to live that somebody else wrote, or that the store keeps less exactly, is no news.
+        let says_the_same = |over: &Content| Content { ttl: content.ttl, ..over.clone() } == *content;
+        let is_renewal = numbering == Numbering::Kept && over.is_some_and(|over| says_the_same(&over.content));
         let swap = Swap { over, content, numbering, is_news: !is_renewal };
         self.records.swap(&self.sitter.election, swap).await
     }
@@ -199,8 +201,12 @@ impl<R: Records> Shared<R> {
     fn learn(&self, record: Option<Record<R::Stamp>>) -> Observation {
         let mut state = self.state();
         state.lessons += 1;
-        let stamp_of = |record: &Option<Record<R::Stamp>>| record.as_ref().map(|record| record.stamp.clone());
-        if state.known.as_ref().is_none_or(|known| stamp_of(known) != stamp_of(&record)) {
+        let is_alive = match (&state.known, &record) {
+            (Some(Some(known)), Some(record)) => R::shows_life(&known.stamp, &record.stamp),
+            (Some(None), None) => false,
+            _ => true,
+        };
+        if is_alive {
             state.number += 1;
             state.seen_at_micros = boot_micros();
         }
@@ -269,7 +275,9 @@ impl<R: Records> Shared<R> {
     async fn renew(&self) -> Result<Answer, Fault> {
         let mine = self.state().mine;
         let is_mine = |content: &Content| mine.is_some_and(|mine| self.is_mine(content, mine));
-        self.change(is_mine, Content::clone).await.map(|changed| match changed {
+        // Whoever waits counts with what stands there: this is how long this candidate counts, whatever somebody has written over it.
+        let renewed = |content: &Content| Content { ttl: Some(self.records.ttl()), ..content.clone() };
+        self.change(is_mine, renewed).await.map(|changed| match changed {
             Changed::Done => Answer::Renewed,
             Changed::Others => Answer::Waiting(None),
             Changed::Nobodys => Answer::Gone,
