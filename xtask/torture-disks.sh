@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Breaks the disks under a real cluster, for half a minute: frozen, full, without power, failing at the n-th system call; then starts
-# a member on a disk without a byte left; then freezes the disk of a leader, which says so.
+# Breaks the disks under a real cluster, for half a minute: frozen, full, slow, without power, failing at the n-th system call; then starts a
+# member on a disk without a byte left; then freezes the disk of a leader, which says so.
 # Needs root, loop devices, ext4, strace and perl; what is missing is installed, and what cannot be is a failure.
 # Builds `hustings` and `torture` unless TORTURE_BINARIES names the directory that holds both.
 # TORTURE_PROTOCOLS names other protocols than those whose turn it is today: TORTURE_PROTOCOLS="zab paxos" xtask/torture-disks.sh
@@ -66,8 +66,8 @@ read -ra protocols <<< "${TORTURE_PROTOCOLS:-${order[day * 2 % 5]} ${order[(day 
 echo "== day $day of the year: the disks break under ${protocols[*]}"
 for protocol in "${protocols[@]}"; do
   seed="${TORTURE_SEED:-${seeds[$protocol]}}"
-  torture --protocol "$protocol" --seed "$seed" --seconds "${TORTURE_SECONDS:-14}" \
-    --faults disk-freeze,disk-full,power-cut,syscall
+  torture --protocol "$protocol" --seed "$seed" --seconds "${TORTURE_SECONDS:-18}" \
+    --faults disk-freeze,disk-full,power-cut,syscall,slow-disk
 done
 
 echo "== a member that starts on a disk without a byte left serves reads"

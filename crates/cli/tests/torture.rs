@@ -1,5 +1,6 @@
 //! Goal: what clients saw of a cluster that was broken on purpose has an explanation, and nothing acknowledged is lost.
-//! Method: the torturer, for half a minute and with every fault that needs no root, on real processes behind its proxies.
+//! Method: the torturer, for half a minute and with every fault that needs no root, on real processes behind its proxies; once beside a
+//! hundred thousand keys, and once with a rolling upgrade in the middle, from this build to itself.
 //! The disk's faults need root: `xtask/torture-disks.sh`. Longer runs: `docs/torture.md`.
 
 mod support;
@@ -15,8 +16,22 @@ use std::time::Duration;
 
 const SECONDS: u64 = 32;
 
-async fn nothing_is_lost(protocol: &str, nodes: usize, seed: u64) {
-    let script = plan(seed, nodes, SECONDS, Kind::WITHOUT_ROOT).expect("every kind fits");
+/// What a run has beside its faults.
+#[derive(PartialEq)]
+enum Beside {
+    Nothing,
+    /// So many keys stand in the store before anything begins.
+    Ballast(u64),
+    /// One member after the other is killed and starts anew in the middle of the faults, as in a rolling upgrade.
+    Upgrade,
+}
+
+async fn nothing_is_lost(protocol: &str, seed: u64, beside: Beside) {
+    let nodes = 3;
+    let mut script = plan(seed, nodes, SECONDS, Kind::WITHOUT_ROOT).expect("every kind fits");
+    if beside == Beside::Upgrade {
+        script.upgrade(nodes as u64, Duration::from_secs(SECONDS));
+    }
     let torture = Torture {
         binary: env!("CARGO_BIN_EXE_hustings").into(),
         protocol: protocol.into(),
@@ -26,8 +41,8 @@ async fn nothing_is_lost(protocol: &str, nodes: usize, seed: u64) {
         clients: 6,
         keys: 8,
         script,
-        ballast: 0,
-        newer: None,
+        ballast: if let Beside::Ballast(keys) = beside { keys } else { 0 },
+        newer: (beside == Beside::Upgrade).then(|| env!("CARGO_BIN_EXE_hustings").into()),
         logs: Logs::Remove,
     };
     let mut story = Vec::new();
@@ -41,27 +56,27 @@ async fn nothing_is_lost(protocol: &str, nodes: usize, seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_lost_when_processes_and_links_of_a_raft_cluster_break() {
-    nothing_is_lost("raft", 3, 3).await;
+    nothing_is_lost("raft", 3, Beside::Ballast(100_000)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_lost_when_processes_and_links_of_a_gmt2000_cluster_break() {
-    nothing_is_lost("gmt2000", 3, 8).await;
+    nothing_is_lost("gmt2000", 8, Beside::Upgrade).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_lost_when_processes_and_links_of_a_blazingmq_cluster_break() {
-    nothing_is_lost("blazingmq", 3, 5).await;
+    nothing_is_lost("blazingmq", 5, Beside::Nothing).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_lost_when_processes_and_links_of_a_zab_cluster_break() {
-    nothing_is_lost("zab", 3, 4).await;
+    nothing_is_lost("zab", 4, Beside::Nothing).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_is_lost_when_processes_and_links_of_a_paxos_cluster_break() {
-    nothing_is_lost("paxos", 3, 2).await;
+    nothing_is_lost("paxos", 2, Beside::Nothing).await;
 }
 
 /// A cluster of three whose second member has been replaced, and serves.

@@ -21,8 +21,9 @@ use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnR
 use hustings_api::mvccpb::{KeyValue, event::EventType};
 use hustings_api::{Client, EtcdError};
 use hustings_lease::candidate::HEIR_TIME;
+use hustings_lease::store::Standing;
 use hustings_lease::{Answer, Attempt, Input, Note, Observation, Refusal, Request, Token, Version, Why};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -339,16 +340,20 @@ impl Shared {
         let token = token_of(generation, &queue.entries[place]);
         state.entry = Some((lease, token));
         state.seen_at_micros = boot_micros();
-        self.sitter.line.saw(Observation::Roster(queue.entries.iter().map(standing).collect()));
         let view = View {
             own: key.into(),
             token,
             ahead: queue.entries[..place].iter().map(|entry| entry.key.clone()).collect(),
-            entries: queue.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect(),
+            entries: queue
+                .entries
+                .iter()
+                .map(|entry| (entry.key.clone(), (entry.create_revision, standing(entry))))
+                .collect(),
             note: queue.note,
             left_at_micros: None,
         };
         let is_first = view.ahead.is_empty();
+        self.sitter.line.saw(view.roster());
         // Where there is no way to the store, all look again once there is one.
         state.watcher = self.session.client().map(|client| {
             // From the note to the last entry; what lies between and is of another election is passed over.
@@ -434,8 +439,9 @@ struct View {
     own: Bytes,
     token: Token,
     /// Entries before this candidate's.
-    ahead: Vec<Bytes>,
-    entries: BTreeMap<Bytes, KeyValue>,
+    ahead: BTreeSet<Bytes>,
+    /// All entries, with the revisions that created them.
+    entries: BTreeMap<Bytes, (i64, Standing)>,
     note: Option<Note>,
     /// Moment at which the note was left, where that was seen: one that was there before is of an earlier leader than the present one.
     left_at_micros: Option<u64>,
@@ -484,14 +490,15 @@ impl View {
     fn on_entry(&mut self, shared: &Shared, kv: KeyValue, is_deleted: bool) {
         let line = &shared.sitter.line;
         if !is_deleted {
-            self.entries.insert(kv.key.clone(), kv);
+            let standing = standing(&kv);
+            self.entries.insert(kv.key, (kv.create_revision, standing));
         } else if kv.key == self.own {
             self.entries.remove(&kv.key);
             line.saw(Observation::EntryGone(self.token));
         } else {
             self.entries.remove(&kv.key);
             let was_waiting = !self.ahead.is_empty();
-            self.ahead.retain(|key| *key != kv.key);
+            self.ahead.remove(&kv.key);
             if was_waiting && self.ahead.is_empty() {
                 // Those before this one may have let the heir pass meanwhile; after that time it is a later leader that has gone.
                 let is_fresh = |at: u64| Duration::from_micros(boot_micros().saturating_sub(at)) <= HEIR_TIME;
@@ -499,9 +506,17 @@ impl View {
                 line.saw(Observation::Turn { token: self.token, note, is_clear: false });
             }
         }
-        let mut entries: Vec<&KeyValue> = self.entries.values().collect();
-        entries.sort_by_key(|entry| entry.create_revision);
-        line.saw(Observation::Roster(entries.into_iter().map(standing).collect()));
+        // Who waits knows that it is not alone, and needs no more: of a thousand that wait, each would look at all whenever one comes.
+        if self.ahead.is_empty() {
+            line.saw(self.roster());
+        }
+    }
+
+    /// Who stands, in the order in which they came.
+    fn roster(&self) -> Observation {
+        let mut entries: Vec<_> = self.entries.values().collect();
+        entries.sort_by_key(|(created, _)| *created);
+        Observation::Roster(entries.into_iter().map(|(_, standing)| standing.clone()).collect())
     }
 }
 
@@ -511,8 +526,9 @@ mod tests {
     use super::super::session;
     use super::*;
     use crate::seat::testing::{answer, sitter};
-    use crate::seat::{Turns, UNDER_WAY_MAX};
-    use hustings_api::etcdserverpb::LeaseGrantRequest;
+    use crate::seat::{DriverEvent, Turns, UNDER_WAY_MAX};
+    use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest};
+    use hustings_lease::CandidateId;
     use hustings_testbed::FakeEtcd;
     use std::future::{pending, ready};
 
@@ -547,5 +563,53 @@ mod tests {
         let then = answer(&mut told).await;
         assert!(matches!(then, Answer::Won(_)), "{then:?}");
         others.iter().for_each(JoinHandle::abort);
+    }
+
+    /// Goal: of a thousand candidates that wait, none looks at all the others whenever one comes; whose turn it is knows them. Method: one
+    /// that waits behind another, a third that comes, and the first that leaves.
+    #[tokio::test]
+    async fn who_waits_is_told_of_the_others_when_its_turn_comes() {
+        let store = FakeEtcd::start(1).expect("a port is free");
+        let election = crate::Election::open(&store.url(&[0], "billing")).expect("the URL is right");
+        let long = Duration::from_secs(60);
+        let session = Arc::new(Session::new(Reach::new(election.store()), long));
+        session::connect(&session).await.expect("it accepts");
+        let client = session.client().expect("it is connected");
+        let names = Names::of("billing");
+        let stands = async |lease: i64| {
+            let request = LeaseGrantRequest { ttl: 60, id: lease };
+            client.lease().lease_grant(request).await.expect("it is granted");
+            let value = Entry::new(&CandidateId::named(format!("of-{lease}")), 0, "").to_bytes().into();
+            let put = PutRequest { key: names.entry(lease).into(), value, lease, ..PutRequest::default() };
+            client.kv().put(put).await.expect("it is written");
+        };
+        let leaves = async |lease: i64| {
+            let request = LeaseRevokeRequest { id: lease };
+            client.lease().lease_revoke(request).await.expect("it is revoked");
+        };
+
+        stands(1).await;
+        let granted = client.lease().lease_grant(LeaseGrantRequest { ttl: 60, id: 2 }).await.expect("it is granted");
+        session.lease.granted(granted.into_inner().id, boot_micros());
+        let (sitter, mut told) = sitter("billing", long, Turns::new());
+        let mut seat = EtcdSeat::new(session, sitter);
+        seat.ask(Attempt(1), Request::Contend { over: None });
+        assert!(matches!(answer(&mut told).await, Answer::Waiting(Some(_))));
+        stands(3).await;
+        stands(4).await;
+        leaves(4).await;
+        leaves(1).await;
+
+        let turn = tokio::time::timeout(long, told.recv()).await.expect("it hears the first one leave");
+        assert!(
+            matches!(turn, Some(DriverEvent::For(_, Input::Seen(Observation::Turn { .. })))),
+            "{turn:?} came first"
+        );
+        let roster = tokio::time::timeout(long, told.recv()).await.expect("it is told who stands");
+        let Some(DriverEvent::For(_, Input::Seen(Observation::Roster(standings)))) = roster else {
+            panic!("{roster:?} tells nobody")
+        };
+        let others: Vec<_> = standings.iter().map(|standing| &*standing.id.0).collect();
+        assert_eq!(others, ["a", "of-3"]);
     }
 }
