@@ -32,7 +32,8 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// The longest election timeout: nobody waits longer for a leader, and sums of it stay far from where a clock ends.
+/// The longest that the shortest silence may be; the longest may be twice that. Nobody waits longer for a leader, and sums of it stay far
+/// from where a clock ends.
 const ELECTION_MAX: Duration = Duration::from_secs(86_400);
 
 impl Timing {
@@ -51,8 +52,8 @@ impl Timing {
         if self.heartbeat.is_zero() {
             return Err(Misfit("the heartbeat interval is zero: give it at least 1 ms".into()));
         }
-        if self.election_max > ELECTION_MAX {
-            let (longest, found) = (ELECTION_MAX, self.election_max);
+        let bounds = [(self.election_min, ELECTION_MAX), (self.election_max, ELECTION_MAX * 2)];
+        if let Some((found, longest)) = bounds.into_iter().find(|(found, longest)| found > longest) {
             return Err(Misfit(format!("an election timeout of {found:?} is too long: give at most {longest:?}")));
         }
         if self.election_min >= self.election_max {

@@ -72,7 +72,13 @@ impl Scheme {
             #[cfg(feature = "consul")]
             Scheme::Consul => check_name(name).and_then(is_beside_none),
             #[cfg(feature = "zookeeper")]
-            Scheme::Zookeeper => check_name(name).and_then(is_beside_none),
+            // What stands above it is made with it, be it another election's.
+            Scheme::Zookeeper => {
+                let above = name.match_indices('/').map(|(end, _)| &name[..end]);
+                check_name(name)?;
+                above.chain([name]).try_for_each(|part| is_beside_none(part).map(drop))?;
+                Ok(name)
+            }
             _ => check_name(name),
         }
     }
@@ -330,6 +336,10 @@ mod tests {
             }
             assert!(scheme.check_name("billing.notes").is_ok());
         }
+        let refused =
+            Scheme::Zookeeper.check_name("team/billing.generation/x").expect_err("it would stand above this one");
+        assert!(refused.contains("the election \"team/billing\""), "{refused}");
+        assert!(Scheme::Consul.check_name("billing.generation/x").is_ok(), "nothing stands above a key");
         assert!(Scheme::Etcd.check_name("billing.note").is_ok(), "its entries stand below its name");
     }
 

@@ -306,8 +306,8 @@ impl Host {
                 }
             },
             Order::Input(key, input) => {
-                // One that does not stand yet is told of its health when it does.
-                if !matches!(input, Input::Health(_)) {
+                // One that does not stand yet is told of its health when it does; one that stands is not among those that do not.
+                if !matches!(input, Input::Health(_)) && !self.runners.contains_key(&key) {
                     self.pending.retain(|(_, pending), _| *pending != key);
                 }
                 self.feed(key, input);

@@ -1,6 +1,6 @@
 //! The stores that can arbitrate, and the one place that knows them all.
 
-mod bequeathed;
+pub(crate) mod bequeathed;
 #[cfg(feature = "consul")]
 pub(crate) mod consul;
 pub(crate) mod etcd;

@@ -373,7 +373,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                         }
                         ReplicaMessage::Pong { sent_micros } => {
                             let micros = boot_micros().saturating_sub(sent_micros);
-                            if !self.wiring.counters.of_peer(peer).reach.was_still_since(sent_micros) {
+                            if !link.outbox.of_peer.reach.was_still_since(sent_micros) {
                                 link.outbox.on_round_trip(micros);
                                 self.wiring.pace.on_round_trip(micros);
                             }

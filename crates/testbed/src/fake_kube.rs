@@ -40,6 +40,8 @@ pub struct Faults {
     pub stale: u64,
     /// Every answer takes this long.
     pub latency: Duration,
+    /// What is asked about Leases is never answered, as by a server that has lost its own store; its version is.
+    pub is_cut_off: bool,
 }
 
 impl Default for Faults {
@@ -52,6 +54,7 @@ impl Default for Faults {
             lose_answers: 0,
             stale: 0,
             latency: Duration::ZERO,
+            is_cut_off: false,
         }
     }
 }
@@ -233,6 +236,9 @@ async fn answer(
     spoken(&shared).await;
     let faults = lock(&shared.faults).clone();
     tokio::time::sleep(faults.latency).await;
+    if faults.is_cut_off && uri.path() != "/version" {
+        std::future::pending::<()>().await;
+    }
     let answered = respond(&shared, &faults, &method, &uri, &headers, &body).unwrap_or_else(Refusal::into_response);
     spoken(&shared).await;
     answered

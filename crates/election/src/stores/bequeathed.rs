@@ -3,12 +3,14 @@
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Time that one server may take, as a rule.
+/// Time that one server may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// Pause before the next one is asked.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Time after which a will is given up, where its caller would wait for longer.
+/// Time after which no server is asked any more.
 const AT_MOST: Duration = Duration::from_secs(20);
+/// Time after which a caller gives a will up: its last try has ended by then.
+pub(crate) const GIVEN_UP_AFTER: Duration = Duration::from_secs(30);
 
 /// Asking again and again, until an answer says that there is nothing more to do.
 pub(super) struct Asking {

@@ -17,9 +17,6 @@ use std::time::Duration;
 /// The hidden verb: `hustings __warden SOCKET`, and a word behind it in a cell.
 pub const WARDEN: &str = "__warden";
 
-/// Time that the last will may take.
-const WILL_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Waits on the socket to be told what to run, runs it, ends it in time.
 pub fn run_warden(arguments: &[String]) -> ExitCode {
     super::keep_name();
@@ -287,7 +284,7 @@ impl Warden {
         let Some(will) = will else { return Ok(()) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let _ = tokio::time::timeout(WILL_TIMEOUT, will.carry_out("the sidecar was killed")).await;
+            let _ = tokio::time::timeout(GIVEN_UP_AFTER, will.carry_out("the sidecar was killed")).await;
         });
         Ok(())
     }

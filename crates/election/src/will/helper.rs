@@ -12,6 +12,7 @@
 
 use super::Will;
 use crate::lines::Lines;
+use crate::stores::bequeathed::GIVEN_UP_AFTER;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::setsid;
 use serde::{Deserialize, Serialize};
@@ -19,14 +20,11 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// The process whose helper this one is.
 pub(super) const VARIABLE: &str = "HUSTINGS_WILLS_OF";
 
-/// Time that one will may take.
-const TIMEOUT: Duration = Duration::from_secs(5);
 /// Most wills that are carried out at a time.
 const AT_A_TIME: usize = 64;
 
@@ -141,7 +139,7 @@ impl Wills {
             }
             tasks.spawn(async move {
                 // Whether it worked is not told: the lease ends, too.
-                let _ = tokio::time::timeout(TIMEOUT, will.carry_out("its process is gone")).await;
+                let _ = tokio::time::timeout(GIVEN_UP_AFTER, will.carry_out("its process is gone")).await;
             });
         }
         while tasks.join_next().await.is_some() {}

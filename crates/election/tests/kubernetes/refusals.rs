@@ -1,7 +1,7 @@
 //! The driver's words when Kubernetes cannot be used as it is.
 
 use crate::server;
-use crate::stories::log::{keep, says};
+use crate::stories::log::{count, keep, says};
 use crate::stories::strangers::{Observers, Stranger, denial, is_waited_for, refusal, told, told_of_strangers};
 use crate::stories::{campaign, candidate, in_time, token_of, until};
 use hustings_election::{CampaignError, Election, Named, StoreAddress, Token, Wish};
@@ -52,6 +52,10 @@ async fn what_need_not_be_allowed_keeps_nobody_out() {
     assert!(line.contains("verb watch"), "{line}");
     let line = says(&["WARN", &port, "does not tell its version"]).await;
     assert!(line.contains("1.35"), "{line}");
+    let renewed = server.asked("update");
+    until("it renews three times, in three seconds", || server.asked("update") >= renewed + 3).await;
+    assert!(server.asked("watch") < 8, "{} times it was asked for what it denies", server.asked("watch"));
+    assert_eq!(count(&["WARN", &port, "may not be watched"]), 1);
     leadership.resign("done").await;
 }
 

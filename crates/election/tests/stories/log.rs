@@ -46,6 +46,12 @@ pub async fn says(words: &[&str]) -> String {
     super::in_time(&format!("a line with {words:?}"), said).await
 }
 
+/// Number of lines with all of these words until now.
+pub fn count(words: &[&str]) -> usize {
+    let text = lines().borrow();
+    text.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+}
+
 fn find<'a>(text: &'a str, words: &[&str]) -> Option<&'a str> {
     text.lines().find(|line| words.iter().all(|word| line.contains(word)))
 }

@@ -57,7 +57,7 @@ fn a_lease_counts_in_the_size_of_the_store() {
         store.grant(id, 60).expect("granted");
     }
     let full = size(&store) - empty;
-    assert!(full >= 200 * 1_000, "a lease takes some 233 bytes, and counts {} together", full);
+    assert!(full >= 200 * 1_000, "a lease takes some 200 bytes, and a thousand count {full} together");
     for id in 1..=500 {
         store.revoke(id).expect("it is there");
     }

@@ -39,7 +39,7 @@ pub(crate) struct Outbox {
     waiting_bytes: Cell<usize>,
     writing: Writing,
     counters: Arc<Counters>,
-    pub(super) of_peer: Arc<PeerCounters>,
+    pub(crate) of_peer: Arc<PeerCounters>,
     /// The writer task has something to do: bytes that did not leave at once, or the end.
     needs_writer: Notify,
     pub(super) is_closed: Cell<bool>,

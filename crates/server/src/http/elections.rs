@@ -159,7 +159,7 @@ impl Look<'_> {
         let mut all = BTreeMap::new();
         if let Some(name) = self.only {
             // Not through all leases: whoever may read this name alone could have all of them read again and again.
-            for kv in entries_of(view, name)? {
+            for kv in entries_of(view, name)?.0 {
                 self.add(&mut all, name, kv)?;
             }
             return Ok(all);
@@ -213,27 +213,29 @@ fn read_record(view: &View, key: &Bytes) -> Result<Option<KeyValue>, Status> {
     Ok(view.range(&range).map_err(error::of_store)?.kvs.pop())
 }
 
-/// The entries of one election, without their values; those as well that no lease ends, which stand until somebody deletes them.
-fn entries_of(view: &View, name: &str) -> Result<Vec<KeyValue>, Status> {
+/// The entries of one election, without their values, and the number of keys that were looked at; of the entries those as well that no
+/// lease ends, which stand until somebody deletes them.
+fn entries_of(view: &View, name: &str) -> Result<(Vec<KeyValue>, usize), Status> {
     let prefix = Bytes::from(format!("{name}/"));
     let is_number = |key: &[u8]| !key.is_empty() && key.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     let is_entry = |kv: &KeyValue| match kv.lease {
         0 => is_number(&kv.key[prefix.len()..]),
         lease => election_of(&kv.key, lease) == Some(name),
     };
-    let (mut key, range_end, mut entries) = (prefix.clone(), prefix_end(&prefix), Vec::new());
+    let (mut key, range_end, mut entries, mut looked_at) = (prefix.clone(), prefix_end(&prefix), Vec::new(), 0);
     loop {
         let range = Range { key, range_end: range_end.clone(), limit: PART, keys_only: true, ..Range::default() };
         let found = view.range(&range).map_err(error::of_store)?;
+        looked_at += found.kvs.len();
         let Some(last) = found.kvs.last().filter(|_| found.more) else {
             entries.extend(found.kvs.into_iter().filter(is_entry));
-            return Ok(entries);
+            return Ok((entries, looked_at));
         };
         key = behind(&last.key, prefix.len());
         entries.extend(found.kvs.into_iter().filter(is_entry));
-        if entries.len() > CANDIDATES_MAX {
+        if looked_at > CANDIDATES_MAX {
             return Err(Status::resource_exhausted(format!(
-                "more than {CANDIDATES_MAX} candidates stand for {name:?}"
+                "more than {CANDIDATES_MAX} candidates or other keys stand below {name:?}"
             )));
         }
     }
@@ -360,8 +362,9 @@ mod tests {
         assert!(tell(store.view(), Some("e7"), &memory).is_ok());
     }
 
-    /// Goal: one election is found among others whose names begin with its own, however many they are, and costs what stands for it. Method:
-    /// more candidates of an election below it than are read at a time, before and behind its own, and an entry without a lease.
+    /// Goal: one election is found among others whose names begin with its own, however many they are, and costs what stands for it and a
+    /// part of each. Method: three times as many candidates of elections below it as are read at a time, before and behind its own, and an
+    /// entry without a lease.
     #[test]
     fn one_election_is_found_among_those_below_its_name() {
         let mut store = KvStore::new();
@@ -370,7 +373,7 @@ mod tests {
             index += 1;
             let _ = store.apply(Lsn::new(1, index), &command.to_payload());
         };
-        for id in 1..=2 * PART {
+        for id in 1..=6 * PART {
             apply(Command::LeaseGrant(LeaseGrant { id, ttl: 60 }));
             let name = if id % 2 == 0 { "prod/eu" } else { "prod/0/us" };
             apply(Command::Put(Put { key: format!("{name}/{id:x}").into(), lease: id, ..Put::default() }));
@@ -380,10 +383,12 @@ mod tests {
         {
             apply(Command::Put(Put { key: key.into(), lease, ..Put::default() }));
         }
-        let entries = entries_of(store.view(), "prod").expect("they are few");
+        let (entries, looked_at) = entries_of(store.view(), "prod").expect("they are few");
+        assert!(looked_at as i64 <= 2 * PART + 5, "{looked_at} keys were looked at, of {}", 6 * PART + 5);
         let keys: Vec<&[u8]> = entries.iter().map(|kv| &kv.key[..]).collect();
         assert_eq!(keys, [&b"prod/1f"[..], b"prod/2a", b"prod/7"]);
-        assert_eq!(entries_of(store.view(), "prod/eu").expect("they are few").len() as i64, PART);
+        let (below, looked_at) = entries_of(store.view(), "prod/eu").expect("they are few");
+        assert_eq!((below.len() as i64, looked_at as i64), (3 * PART, 3 * PART));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::record::{Around, Keys, holder, observation};
 use super::session::Session;
 use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
-use crate::stores::history::until_written;
+use crate::stores::history::{Beginning, Writing, Written, until_written};
 use crate::stores::refusal::LastRefusal;
 use crate::stores::written::{Entry, no_number, note_to_bytes};
 use crate::will::{StoreWill, Will};
@@ -19,6 +19,7 @@ pub(super) struct ConsulSeat {
     shared: Arc<Shared>,
     /// Moment from which the last attempt's lease counts.
     counted_from: u64,
+    writing: Option<Writing>,
 }
 
 pub(super) struct Shared {
@@ -67,6 +68,7 @@ impl ConsulSeat {
                 refusal: LastRefusal::default(),
             }),
             counted_from: 0,
+            writing: None,
         }
     }
 }
@@ -121,10 +123,17 @@ impl Seat for ConsulSeat {
 
     fn won(&mut self, token: Token) {
         let shared = self.shared.clone();
-        until_written(&self.shared.sitter, move || {
-            let shared = shared.clone();
-            async move { shared.write_history(token).await.unwrap_or(false) }
-        });
+        let won = {
+            let state = shared.state();
+            Beginning::now(token, state.note.clone(), state.seen_at_micros)
+        };
+        self.writing = Some(until_written(&self.shared.sitter, move || {
+            let (shared, won) = (shared.clone(), won.clone());
+            async move {
+                let tried = shared.write_history(&won).await;
+                Written::of(tried, |failure| matches!(failure, Failure::Denied(_)).then(|| failure.to_string()))
+            }
+        }));
     }
 }
 
@@ -291,15 +300,11 @@ impl Shared {
     }
 
     /// Whether it stands there.
-    async fn write_history(&self, token: Token) -> Result<bool, Failure> {
+    async fn write_history(&self, won: &Beginning) -> Result<bool, Failure> {
         let consul = &self.session.consul;
         let found = consul.get(&self.keys.history).await?;
         let there = found.as_ref().map_or(&[][..], |found| &found.value);
-        let (note, since) = {
-            let state = self.state();
-            (state.note.clone(), state.seen_at_micros)
-        };
-        let text = self.sitter.history_with(there, token, note.as_ref(), since);
+        let text = self.sitter.history_with(there, won);
         let index = found.as_ref().map_or(0, |found| found.index);
         let swap = Op::Swap { key: &self.keys.history, value: text.as_bytes(), index };
         Ok(consul.transact(&[swap]).await?.is_ok())

@@ -10,7 +10,7 @@ use super::session::Session;
 use super::watches::Watching;
 use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
-use crate::stores::history::until_written;
+use crate::stores::history::{Beginning, Writing, Written, until_written};
 use crate::stores::refusal::LastRefusal;
 use crate::stores::written::{Entry, no_number, note_of, note_to_bytes, wish_for};
 use crate::will::{StoreWill, Will};
@@ -33,6 +33,7 @@ pub(super) struct EtcdSeat {
     shared: Arc<Shared>,
     /// Moment from which the last attempt's lease counts.
     counted_from: u64,
+    writing: Option<Writing>,
 }
 
 struct Shared {
@@ -92,7 +93,7 @@ impl EtcdSeat {
     pub(super) fn new(session: Arc<Session>, sitter: Sitter) -> EtcdSeat {
         let names = Names::of(&sitter.election);
         let shared = Shared { session, sitter, names, refusal: LastRefusal::default(), state: Mutex::default() };
-        EtcdSeat { shared: Arc::new(shared), counted_from: 0 }
+        EtcdSeat { shared: Arc::new(shared), counted_from: 0, writing: None }
     }
 }
 
@@ -144,10 +145,17 @@ impl Seat for EtcdSeat {
     fn won(&mut self, token: Token) {
         self.shared.state().tenure = Some(token);
         let shared = self.shared.clone();
-        until_written(&self.shared.sitter, move || {
-            let shared = shared.clone();
-            async move { shared.write_history(token).await.unwrap_or(false) }
-        });
+        let won = {
+            let state = shared.state();
+            Beginning::now(token, state.note.clone(), state.seen_at_micros)
+        };
+        self.writing = Some(until_written(&self.shared.sitter, move || {
+            let (shared, won) = (shared.clone(), won.clone());
+            async move {
+                let tried = shared.write_history(&won).await;
+                Written::of(tried, |status| is_denial(status).then(|| status.message().to_owned()))
+            }
+        }));
     }
 }
 
@@ -382,20 +390,16 @@ impl Shared {
         Ok(Answer::Gone)
     }
 
-    /// `Some(true)`: it stands there.
-    async fn write_history(&self, token: Token) -> Option<bool> {
-        let client = self.session.client()?;
-        let kv = client.kv().range(one(&self.names.history)).await.ok()?.into_inner().kvs.into_iter().next();
+    /// Whether it stands there; otherwise something else was written meanwhile, or there is no connection.
+    async fn write_history(&self, won: &Beginning) -> Result<bool, tonic::Status> {
+        let Some(client) = self.session.client() else { return Ok(false) };
+        let kv = client.kv().range(one(&self.names.history)).await?.into_inner().kvs.into_iter().next();
         let there = kv.as_ref().map_or(&[][..], |kv| &kv.value);
-        let (note, since) = {
-            let state = self.state();
-            (state.note.clone(), state.seen_at_micros)
-        };
-        let text = self.sitter.history_with(there, token, note.as_ref(), since);
+        let text = self.sitter.history_with(there, won);
         let compare = is_last_written(&self.names.history, kv.map_or(0, |kv| kv.mod_revision));
         let success = vec![put(&self.names.history, text)];
         let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
-        Some(client.kv().txn(txn).await.ok()?.into_inner().succeeded)
+        Ok(client.kv().txn(txn).await?.into_inner().succeeded)
     }
 }
 

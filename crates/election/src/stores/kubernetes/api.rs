@@ -1,6 +1,6 @@
 //! The API server's HTTP: [`Api`].
 
-use super::io::Io;
+use super::io::{Io, run};
 use crate::stores::record::{Fault, Hints, Troubles};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
@@ -79,11 +79,17 @@ impl Api {
         &self.troubles
     }
 
-    /// No answer came: the next request goes to the next server, over a new connection.
+    /// No answer came: the next request goes to the next server, over a new connection. Where the environment names the only one, the old
+    /// connection stays in use until there is a new one: its proof of the user holds, and a program may take seconds to give another.
     pub(super) fn suspect(&self) {
         let mut state = self.state();
-        state.client = None;
         state.turn += 1;
+        if self.endpoints.is_empty() && state.client.is_some() {
+            let turn = state.turn;
+            state.making.get_or_insert_with(|| self.make(turn));
+        } else {
+            state.client = None;
+        }
     }
 
     /// The server that is asked now.
@@ -194,7 +200,14 @@ impl Api {
         let (tell, making) = watch::channel(None);
         let (state, patience) = (self.state.clone(), self.patience);
         let named = (!self.endpoints.is_empty()).then(|| self.endpoints[turn % self.endpoints.len()].clone());
-        self.io.begin(async move {
+        let io = match self.io.handle() {
+            Ok(io) => io,
+            Err(error) => {
+                let _ = tell.send(Some(Err(Denied::ForNow(no_thread(&error)))));
+                return making;
+            }
+        };
+        io.spawn(async move {
             let made = make_client(named.as_deref(), patience).await;
             let mut state = lock(&state);
             state.making = None;
@@ -213,7 +226,8 @@ impl Api {
     /// Sends a request, beside the engine: a proof of the user that has ended is fetched anew first, by a program that may take its time.
     async fn respond(&self, client: &Client, request: Request<Body>) -> Result<Response<Body>, Fault> {
         let client = client.clone();
-        match self.io.run(async move { client.send(request).await }).await {
+        let io = self.io.handle().map_err(|error| Fault::Unreachable(no_thread(&error)))?;
+        match run(&io, async move { client.send(request).await }).await {
             Some(response) => response.map_err(|error| failed(&error)),
             None => Err(Fault::Unknown("the thread of its requests has ended".to_owned())),
         }
@@ -299,7 +313,8 @@ impl Api {
                 ));
                 return Err(Fault::Denied(status.to_string()));
             }
-            _ => return Err(Fault::Refused(status.to_string())),
+            400..=499 => return Err(Fault::Refused(status.to_string())),
+            _ => return Err(Fault::Unknown(status.to_string())),
         }
         let mut line = Vec::new();
         while let Some(frame) = body.frame().await {
@@ -346,7 +361,15 @@ async fn make_client(named: Option<&str>, patience: Duration) -> Made {
     // The candidate decides whether to ask again: it counts from when a request left.
     config.default_retry = false;
     config.connect_timeout = Some(patience);
-    Client::try_from(config).map_err(|error| Denied::ForGood(Fault::Refused(words(&error))))
+    // A program that proves the user is waited for there and then: not on the thread of all requests.
+    match tokio::task::spawn_blocking(move || Client::try_from(config)).await {
+        Ok(made) => made.map_err(|error| Denied::ForGood(Fault::Refused(words(&error)))),
+        Err(error) => Err(Denied::ForNow(format!("no connection is made: {error}"))),
+    }
+}
+
+fn no_thread(error: &std::io::Error) -> String {
+    format!("no thread for requests to Kubernetes: {error}")
 }
 
 fn request(method: &str, path: &str, content: Option<&Value>) -> Result<Request<Body>, Fault> {

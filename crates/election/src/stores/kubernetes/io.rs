@@ -1,44 +1,55 @@
 //! The thread of a store's requests: [`Io`].
 
-use std::sync::OnceLock;
-use tokio::runtime::{Builder, Runtime};
+use std::io::Result;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 /// Carries out what may stand still for seconds, on a thread of its own: an engine has other candidates, and tells in time that a belief
-/// has ended. `KUBECONFIG` may name a program that proves the user, and the client waits for it without giving its thread away.
+/// has ended. What holds up even this thread is for [`tokio::task::spawn_blocking`] there.
 #[derive(Default)]
-pub(super) struct Io(OnceLock<Option<Runtime>>);
+pub(super) struct Io(Mutex<Option<Running>>);
+
+/// The thread, which lives for as long as somebody holds this. It ends without waiting for anything: a program that stands still would
+/// hold up the end of an engine.
+struct Running {
+    handle: Handle,
+    _is_held: oneshot::Sender<()>,
+}
 
 impl Io {
-    /// The thread, begun when it is first needed; `None` where the system gives none.
-    fn runtime(&self) -> Option<&Runtime> {
-        let begin = || {
-            let begun = Builder::new_multi_thread().worker_threads(1).thread_name("kubernetes").enable_all().build();
-            begun.inspect_err(|error| tracing::warn!(%error, "no thread for requests to Kubernetes")).ok()
-        };
-        self.0.get_or_init(begin).as_ref()
-    }
-
-    /// Begins a work that nobody waits for.
-    pub(super) fn begin(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if let Some(runtime) = self.runtime() {
-            runtime.spawn(work);
+    /// The thread, begun when it is first needed.
+    ///
+    /// # Errors
+    /// The system gives none now; it may later.
+    pub(super) fn handle(&self) -> Result<Handle> {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = &*running {
+            return Ok(running.handle.clone());
         }
-    }
-
-    /// Carries a work out; ends it when nobody waits for it any more. `None` if the thread is gone.
-    pub(super) async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
-        let mut works = JoinSet::new();
-        works.spawn_on(work, self.runtime()?.handle());
-        works.join_next().await?.ok()
+        let begun = Running::begin()?;
+        Ok(running.insert(begun).handle.clone())
     }
 }
 
-impl Drop for Io {
-    /// Waits for nothing: a program that stands still would hold up the end of an engine.
-    fn drop(&mut self) {
-        if let Some(Some(runtime)) = self.0.take() {
+impl Running {
+    fn begin() -> Result<Running> {
+        let runtime = Builder::new_current_thread().thread_name("kubernetes").enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (is_held, until_left) = oneshot::channel::<()>();
+        thread::Builder::new().name("kubernetes".to_owned()).spawn(move || {
+            let _ = runtime.block_on(until_left);
             runtime.shutdown_background();
-        }
+        })?;
+        Ok(Running { handle, _is_held: is_held })
     }
+}
+
+/// Carries a work out there; ends it when nobody waits for it any more. `None` if the thread is gone.
+pub(super) async fn run<T: Send + 'static>(io: &Handle, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    let mut works = JoinSet::new();
+    works.spawn_on(work, io);
+    works.join_next().await?.ok()
 }

@@ -6,7 +6,7 @@
 use super::{Content, Fault, Holder, Numbering, Record, Records, Swap, Wished};
 use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
-use crate::stores::history::until_written;
+use crate::stores::history::{Beginning, Writing, Written, until_written};
 use crate::will::Will;
 use hustings_lease::{
     Answer, Attempt, CandidateId, Heir, Input, Note, Observation, Refusal, Request, Token, Version, Why,
@@ -19,6 +19,7 @@ use tokio::time::timeout;
 pub(super) struct RecordSeat<R: Records> {
     shared: Arc<Shared<R>>,
     watcher: Option<JoinHandle<()>>,
+    writing: Option<Writing>,
 }
 
 struct Shared<R: Records> {
@@ -55,7 +56,11 @@ impl<R: Records> RecordSeat<R> {
             seen_at_micros: 0,
         };
         let life = format!("{:016x}", rand::random::<u64>());
-        RecordSeat { shared: Arc::new(Shared { records, sitter, life, state: Mutex::new(state) }), watcher: None }
+        RecordSeat {
+            shared: Arc::new(Shared { records, sitter, life, state: Mutex::new(state) }),
+            watcher: None,
+            writing: None,
+        }
     }
 }
 
@@ -89,10 +94,17 @@ impl<R: Records> Seat for RecordSeat<R> {
 
     fn won(&mut self, token: Token) {
         let shared = self.shared.clone();
-        until_written(&self.shared.sitter, move || {
-            let shared = shared.clone();
-            async move { shared.write_history(token).await.unwrap_or(false) }
-        });
+        let won = {
+            let state = shared.state();
+            Beginning::now(token, state.note_before.clone(), state.silent_since_micros)
+        };
+        self.writing = Some(until_written(&self.shared.sitter, move || {
+            let (shared, won) = (shared.clone(), won.clone());
+            async move {
+                let tried = shared.write_history(&won).await;
+                Written::of(tried, |fault| matches!(fault, Fault::Denied(_)).then(|| fault.to_string()))
+            }
+        }));
     }
 }
 
@@ -336,15 +348,11 @@ impl<R: Records> Shared<R> {
     }
 
     /// Whether it stands there.
-    async fn write_history(&self, token: Token) -> Result<bool, Fault> {
-        let (note, since) = {
-            let state = self.state();
-            (state.note_before.clone(), state.silent_since_micros)
-        };
+    async fn write_history(&self, won: &Beginning) -> Result<bool, Fault> {
         let changed = self.change(
-            |content| self.is_mine(content, token),
+            |content| self.is_mine(content, won.token()),
             |content| {
-                let history = self.sitter.history_with(content.history.as_bytes(), token, note.as_ref(), since);
+                let history = self.sitter.history_with(content.history.as_bytes(), won);
                 Content { history, ..content.clone() }
             },
         );

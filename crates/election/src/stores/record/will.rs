@@ -1,14 +1,14 @@
 //! Releasing a record for a process that is gone: [`Will`].
 
 use super::{Fault, Numbering, Records, Swap};
-use crate::stores::bequeathed::Asking;
+use crate::stores::bequeathed::{Asking, PATIENCE};
 use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Time that one try may take: the first may have to fetch a proof of the user, from a program or another server.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time that a first answer may take, whatever it says: a proof of the user may have to be fetched, from a program or another server.
+const OPENING: Duration = Duration::from_secs(5);
 
 /// The place of records, as it can be told to another process.
 pub(crate) trait Place {
@@ -34,17 +34,21 @@ impl<P: Place> Will<P> {
         let records = self.place.records(Duration::from_secs(10));
         let (mut asking, mut is_open) = (Asking::begin(), false);
         while asking.goes_on().await {
-            let tried = timeout(PATIENCE, async {
-                // It waits until the store answers: an error is one that trying again does not mend.
-                if !is_open && records.open().await.is_err() {
-                    return true;
+            if !is_open {
+                match timeout(OPENING, records.open()).await {
+                    Ok(Ok(())) => is_open = true,
+                    // It waits until the store answers: an error is one that trying again does not mend.
+                    Ok(Err(_)) => return,
+                    Err(_) => {
+                        records.suspect();
+                        continue;
+                    }
                 }
-                is_open = true;
-                matches!(self.try_once(&records, note).await, Ok(true) | Err(Fault::Denied(_)))
-            });
-            match tried.await {
-                Ok(true) => return,
-                Ok(false) => {}
+            }
+            match timeout(PATIENCE, self.try_once(&records, note)).await {
+                Ok(Ok(true) | Err(Fault::Denied(_))) => return,
+                Ok(_) => {}
+                // A server may answer for itself, and have lost its own store.
                 Err(_) => records.suspect(),
             }
         }

@@ -7,7 +7,7 @@ use super::session::Session;
 use super::wire::{ANY, Ask, Code, Reading, Stat};
 use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
-use crate::stores::history::until_written;
+use crate::stores::history::{Beginning, Writing, Written, until_written};
 use crate::stores::refusal::LastRefusal;
 use crate::stores::written::{Entry, generation_of, no_number, note_of, note_to_bytes, standing};
 use crate::will::{StoreWill, Will};
@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 /// The seat of a candidate at ZooKeeper.
 pub(super) struct ZookeeperSeat {
     shared: Arc<Shared>,
+    writing: Option<Writing>,
 }
 
 pub(super) struct Shared {
@@ -65,6 +66,7 @@ impl ZookeeperSeat {
                 state: Mutex::default(),
                 refusal: LastRefusal::default(),
             }),
+            writing: None,
         }
     }
 }
@@ -114,10 +116,20 @@ impl Seat for ZookeeperSeat {
 
     fn won(&mut self, token: Token) {
         let shared = self.shared.clone();
-        until_written(&self.shared.sitter, move || {
-            let shared = shared.clone();
-            async move { shared.write_history(token).await.unwrap_or(false) }
-        });
+        let won = {
+            let state = shared.state();
+            Beginning::now(token, state.note.clone(), state.seen_at_micros)
+        };
+        self.writing = Some(until_written(&self.shared.sitter, move || {
+            let (shared, won) = (shared.clone(), won.clone());
+            async move {
+                let tried = shared.write_history(&won).await;
+                Written::of(tried, |failure| match failure {
+                    Failure::Refused(code) if code.is_denial() => Some(code.to_string()),
+                    _ => None,
+                })
+            }
+        }));
     }
 }
 
@@ -364,16 +376,12 @@ impl Shared {
     }
 
     /// Whether it stands there.
-    async fn write_history(&self, token: Token) -> Result<bool, Failure> {
+    async fn write_history(&self, won: &Beginning) -> Result<bool, Failure> {
         let Some(connection) = self.session.connection() else { return Ok(false) };
         let path = &self.nodes.history;
         let found = connection.data(path).await?;
         let there = found.as_ref().map_or(&[][..], |(data, _)| data);
-        let (note, since) = {
-            let state = self.state();
-            (state.note.clone(), state.seen_at_micros)
-        };
-        let text = self.sitter.history_with(there, token, note.as_ref(), since);
+        let text = self.sitter.history_with(there, won);
         let written = match &found {
             Some((_, stat)) => connection.ask(Ask::Write { path, data: text.as_bytes(), version: stat.version }),
             None => connection.ask(Ask::Create { path, data: text.as_bytes() }),

@@ -3,6 +3,7 @@
 use super::connection::{Connection, Dial};
 use super::nodes::Nodes;
 use super::seat::release;
+use super::wire::{ANY, Ask};
 use crate::address::Security;
 use crate::stores::bequeathed::{Asking, PATIENCE};
 use crate::stores::written::note_to_bytes;
@@ -54,6 +55,10 @@ impl Will {
         let dial = Dial { wire, endpoint, user: self.user.as_deref(), session: None, last_zxid: 0, ttl, patience };
         let Ok(connection) = Connection::open(dial).await else { return false };
         let is_it = |created: i64| created.unsigned_abs() == note.token.number;
+        // A write, be it refused, is committed by a quorum: this server may lag behind the one where the entry was made.
+        if connection.multi(vec![Ask::Check { path: &nodes.directory, version: ANY }]).await.is_err() {
+            return false;
+        }
         let is_done = match connection.stat(&nodes.entry(&self.entry)).await {
             Ok(Some(stat)) if is_it(stat.created) => {
                 release(&connection, &nodes, &self.entry, Some(&note_to_bytes(note))).await.is_ok()
