@@ -83,6 +83,8 @@ async fn who_has_an_answer_finds_it_in_the_status() {
     // Goal: what was answered is in the status that is asked for next, of a member that has much to do. Method: many propose all the
     // time, and somebody changes how a member is described and looks at once, as does whoever reads at a follower.
     let troupe = Troupe::started(3);
+    // A leader describes members by their directories as it hears of them, and would do so meanwhile.
+    troupe.know_each_other().await;
     let (leader, follower) = (troupe.leader().await, troupe.follower().await);
     let (handle, other) = (troupe.handle(leader), troupe.handle(follower).clone());
     propose(handle, "first").await;
