@@ -362,11 +362,13 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
                         Some(Ok(answer)) => {
                             (refused, has_new_token, has_heard) = (0, false, true);
                             if start_revision == 0 {
-                                start_revision = answer.header.as_ref().map_or(0, |header| header.revision + 1);
+                                start_revision =
+                                    answer.header.as_ref().map_or(0, |header| header.revision.saturating_add(1));
                             }
                             for event in &answer.events {
                                 show_event(event, format_of(matches));
-                                start_revision = event.kv.as_ref().map_or(start_revision, |kv| kv.mod_revision + 1);
+                                start_revision =
+                                    event.kv.as_ref().map_or(start_revision, |kv| kv.mod_revision.saturating_add(1));
                             }
                         }
                         Some(Err(status)) if EtcdError::of(&status) == Some(EtcdError::NoLeader) => {

@@ -25,7 +25,7 @@ use crate::http;
 use crate::output::{Format, common, endpoints_of, format_of, options_of, timeout_of, unavailable};
 use advice::remedy;
 use anyhow::Result;
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgMatches, Command};
 use cluster::Cluster;
 use hustings_node::reach::in_words;
 use hustings_node::remedies;
@@ -51,13 +51,13 @@ pub(crate) fn command() -> Command {
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("1s")
-            .value_parser(value_parser!(humantime::Duration))
+            .value_parser(crate::settings::duration)
             .help("Show it again and again until Ctrl-C"),
         Arg::new("wait")
             .long("wait")
             .value_name("DURATION")
             .conflicts_with("watch")
-            .value_parser(value_parser!(humantime::Duration))
+            .value_parser(crate::settings::duration)
             .help(
                 "Look again until all members are well, follow one leader and hold what was committed when this began",
             ),
@@ -66,10 +66,10 @@ pub(crate) fn command() -> Command {
 
 /// Runs `hustings status`: once, until all is well (`--wait`), or again and again (`--watch`).
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
-    if let Some(patience) = matches.get_one::<humantime::Duration>("wait") {
-        return wait(matches, **patience).await;
+    if let Some(patience) = matches.get_one::<Duration>("wait") {
+        return wait(matches, *patience).await;
     }
-    let Some(every) = matches.get_one::<humantime::Duration>("watch") else {
+    let Some(every) = matches.get_one::<Duration>("watch") else {
         return show(matches, &look(matches).await?);
     };
     if every.is_zero() {
@@ -87,7 +87,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
             Err(error) => crate::logging::say(format_args!("{error:#}")),
         }
         tokio::select! {
-            () = tokio::time::sleep(**every) => {}
+            () = tokio::time::sleep(*every) => {}
             _ = tokio::signal::ctrl_c() => return Ok(()),
         }
         seen = look(matches).await;

@@ -102,10 +102,11 @@ impl Timing {
     /// Source: TRex article, "Leader Failover Timeouts".
     pub fn fitting(round_trip: Duration, flush: Duration, bounds: &RangeInclusive<Duration>) -> Timing {
         let needed = (round_trip * 7 / 2 + flush) * 2;
-        let election_min = needed.min(*bounds.end()).max(*bounds.start());
+        let election_min = needed.min(*bounds.end()).max(*bounds.start()).min(ELECTION_MAX);
         // A round trip beyond the bounds is no distance that a cluster can be led over.
         let spread = election_min.max(round_trip.min(*bounds.end()) * 20);
-        Timing { heartbeat: *bounds.start() / 5, election_min, election_max: election_min + spread }
+        let election_max = (election_min + spread).min(ELECTION_MAX * 2);
+        Timing { heartbeat: *bounds.start() / 5, election_min, election_max }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::seat::Key;
 use crate::stores;
 use crate::will;
 use hustings_api::inside::Inside;
+use hustings_lease::timing::TTL_MAX;
 use hustings_lease::{Change, Input, Timing, Unstopped, Why};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -435,6 +436,10 @@ impl Office {
         }
         if self.election.ttl < TTL_MIN {
             let why = format!("a time to live of {:?} is none: give the lease {TTL_MIN:?} at least", self.election.ttl);
+            return Err(CampaignError::Timing(why));
+        }
+        if self.election.ttl > TTL_MAX {
+            let why = format!("a time to live of {:?} is too long: give the lease a year at most", self.election.ttl);
             return Err(CampaignError::Timing(why));
         }
         if let Some(profile) = stores::known_profile(self.election.store.scheme).filter(|known| {

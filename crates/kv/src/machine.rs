@@ -84,7 +84,7 @@ impl KvStore {
     /// Errors: the sum is beyond what a store can count; nothing is changed.
     pub fn bump_revision(&mut self, by: u64) -> Result<(), SnapshotError> {
         let revision = i64::try_from(by).ok().and_then(|by| self.view.revision.checked_add(by));
-        let Some(revision) = revision.filter(|revision| *revision <= snapshot::COUNTER_MAX) else {
+        let Some(revision) = revision.filter(|revision| *revision <= snapshot::BEGINNING_MAX) else {
             return Err(SnapshotError { what: format!("revision {} cannot be raised by {by}", self.view.revision) });
         };
         self.view.users.outlive_tokens().map_err(|what| SnapshotError { what: what.to_owned() })?;

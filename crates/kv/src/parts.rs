@@ -9,7 +9,7 @@ use hustings_core::SnapshotError;
 use crate::{
     Alarm, KeyValue, KvStore, Permission, View,
     restored::Restored,
-    snapshot::{self, AlarmRecord, LeaseRecord, MetaRecord, RecordKind},
+    snapshot::{self, AlarmRecord, BEGINNING_MAX, LeaseRecord, MetaRecord, RecordKind},
     users_record::{RoleRecord, UserRecord, UsersRecord},
     version::Version,
 };
@@ -70,6 +70,14 @@ fn refuse(what: &str) -> SnapshotError {
     SnapshotError { what: what.to_owned() }
 }
 
+/// Refuses a counter that a store would count on from until no member can read it.
+fn begins_low(counter: i64) -> Result<(), SnapshotError> {
+    match counter <= BEGINNING_MAX {
+        true => Ok(()),
+        false => Err(refuse("a revision or a count is too high to go on from")),
+    }
+}
+
 impl Restoration {
     /// Begins with what [`View::encode_rest`] wrote; the history is still to come.
     ///
@@ -85,6 +93,7 @@ impl Restoration {
     /// # Errors
     /// When the revisions are out of range.
     pub fn of_foreign(revision: i64, compact_revision: i64) -> Result<Restoration, SnapshotError> {
+        begins_low(revision)?;
         let mut restored = Restored::default();
         let is_cleaning = compact_revision > 0;
         let meta = MetaRecord { revision, compact_revision, is_cleaning, ..MetaRecord::default() };
@@ -119,6 +128,7 @@ impl Restoration {
     /// # Errors
     /// When the revision is out of range.
     pub fn users(&mut self, users: ForeignUsers) -> Result<(), SnapshotError> {
+        begins_low(i64::try_from(users.revision).unwrap_or(i64::MAX))?;
         let record = UsersRecord::of_foreign(users.is_enabled, users.revision, users.token_key);
         self.restored.add(RecordKind::Users(record).into()).map_err(refuse)
     }
@@ -147,6 +157,7 @@ impl Restoration {
     /// When it is out of order, or contradicts itself.
     pub fn version(&mut self, sub: i64, kv: KeyValue) -> Result<(), SnapshotError> {
         let main = kv.mod_revision;
+        begins_low(kv.version)?;
         self.restored.add_kv(kv, sub).map_err(|what| refuse(&format!("{what}, at revision {main}.{sub}")))
     }
 

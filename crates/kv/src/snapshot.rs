@@ -38,8 +38,10 @@ const BLOCK_BYTES: usize = 256 * 1024;
 const BLOCK_BYTES_MAX: usize = 2 << 30;
 /// Bytes of a block's length and checksum.
 const BLOCK_HEADER_BYTES: usize = 8;
-/// Greatest counter that is decoded: above this none can overflow in the lifetime of anything, and none may start.
+/// Greatest counter that is decoded: above this none can overflow in the lifetime of anything.
 pub(crate) const COUNTER_MAX: i64 = i64::MAX / 2;
+/// Greatest counter with which a store may begin, of another one's state: what it counts from there on is decoded for ever.
+pub(crate) const BEGINNING_MAX: i64 = i64::MAX / 4;
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Record {

@@ -319,7 +319,7 @@ impl Users {
         if *self == Users::default() {
             return Ok(());
         }
-        let raised = self.revision.checked_add(REVISIONS_RAISED).filter(|raised| *raised <= u64::MAX / 2);
+        let raised = self.revision.checked_add(REVISIONS_RAISED).filter(|raised| *raised <= u64::MAX / 4);
         self.revision = raised.ok_or("the revision of the users cannot be raised any more")?;
         self.enabled_at = self.revision;
         Ok(())

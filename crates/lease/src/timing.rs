@@ -12,6 +12,8 @@ use std::fmt;
 use std::time::Duration;
 
 const MILLION: u64 = 1_000_000;
+/// The longest time to live: a year.
+pub const TTL_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 /// The times of one election, for one candidate.
 ///
@@ -123,7 +125,7 @@ impl Timing {
         if u64::from(self.rate_error_millionths) >= MILLION {
             return Err(Misfit("the clock rate error is 100 % or more: a real one is about 1 %".into()));
         }
-        if self.ttl > Duration::from_secs(365 * 24 * 3600) {
+        if self.ttl > TTL_MAX {
             return Err(Misfit(format!("the time to live {:?} is above a year", self.ttl)));
         }
         if self.ttl < profile.ttl_min {

@@ -16,6 +16,7 @@ use hustings_api::etcdserverpb::watch_request::RequestUnion;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, PutRequest, WatchCreateRequest, WatchRequest};
 use hustings_api::mvccpb::event::EventType;
 use hustings_console::usage::Usage;
+use hustings_kv::LEASE_TTL_SECONDS_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -97,7 +98,12 @@ pub(super) async fn expiry(
             let put = PutRequest { key: key.into(), lease: answer.id, ..PutRequest::default() };
             kv.put(asked(put)).await?;
             // The server may know a longer one than was asked for.
-            granted.push((number, sent + Duration::from_secs(u64::try_from(answer.ttl).unwrap_or(0))));
+            granted.push((
+                number,
+                sent + Duration::from_secs(
+                    u64::try_from(answer.ttl).unwrap_or(0).min(LEASE_TTL_SECONDS_MAX.unsigned_abs()),
+                ),
+            ));
         }
     });
     let granted: Vec<_> = tokio::select! {

@@ -286,7 +286,7 @@ impl Follower {
         let create = pb::WatchCreateRequest {
             key: self.keys.from.clone(),
             range_end: self.keys.end.clone(),
-            start_revision: self.done + 1,
+            start_revision: self.done.saturating_add(1),
             progress_notify: true,
             ..Default::default()
         };

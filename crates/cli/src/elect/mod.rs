@@ -17,7 +17,7 @@ use crate::credentials;
 use crate::output::OURS;
 use anyhow::{Context, Result};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, value_parser};
+use clap::{Arg, ArgMatches};
 use hustings_election::{Election, OpenError, Scheme, StoreAddress};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) fn duration_argument(name: &'static str, default: &'static str, help:
         .long(name)
         .value_name("DURATION")
         .default_value(default)
-        .value_parser(value_parser!(humantime::Duration))
+        .value_parser(crate::settings::duration)
         .help(help)
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn election_of(matches: &ArgMatches, name: &str) -> Result<Election> 
 }
 
 pub(crate) fn duration_of(matches: &ArgMatches, name: &str) -> Duration {
-    (*matches.get_one::<humantime::Duration>(name).expect("it has a default")).into()
+    *matches.get_one(name).expect("it has a default")
 }
 
 /// A name for this process, unique in its life: what others see of it.

@@ -336,14 +336,18 @@ impl Settings {
         if self.text("timing") != "auto" {
             return self.bad("timing", "give fixed or auto");
         }
+        const DAY: Duration = Duration::from_secs(86_400);
         let millis = |text: &str| text.trim().parse().ok().map(Duration::from_millis);
         let bounds =
             self.text("timing-bounds").split_once(',').and_then(|(low, high)| Some((millis(low)?, millis(high)?)));
         match bounds {
-            Some((low, high)) if low >= Duration::from_millis(5) && low <= high => {
+            Some((low, high)) if low >= Duration::from_millis(5) && low <= high && high <= DAY => {
                 Ok(TimingMode::Auto { election_min: low..=high })
             }
-            _ => self.bad("timing-bounds", "give two numbers of milliseconds, like 100,5000, the first at least 5"),
+            _ => self.bad(
+                "timing-bounds",
+                "give two numbers of milliseconds, like 100,5000, the first at least 5, the second at most a day",
+            ),
         }
     }
 

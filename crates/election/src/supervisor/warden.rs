@@ -4,6 +4,7 @@ use super::tree::{adopt_orphans, end_descendants, reap};
 use super::{Before, CELL, Cage, EXIT_SUPERVISOR, SHIM, SOCKET, Say, Start, Tell, Times, cell, shim};
 use crate::clock::{boot_micros, fire_once};
 use crate::lines::Lines;
+use crate::stores::bequeathed::GIVEN_UP_AFTER;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, setsid, waitpid};
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};

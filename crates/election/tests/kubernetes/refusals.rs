@@ -81,6 +81,10 @@ async fn a_part_of_a_second_is_refused_with_what_a_lease_can_state() {
     assert!(why.contains("500ms is below 1s, the least that kubernetes grants"), "{why}");
     let none = in_time("a refusal", candidate(&server().url("billing"), Duration::ZERO, "a").campaign()).await;
     assert!(none.is_err_and(|why| why.to_string().contains("a time to live of 0ns is none")), "no store is asked");
+    for url in [server().url("billing"), "zookeeper://127.0.0.1:1/billing".to_owned()] {
+        let forever = in_time("a refusal", candidate(&url, Duration::MAX, "a").campaign()).await;
+        assert!(forever.is_err_and(|why| why.to_string().contains("give the lease a year at most")), "{url}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

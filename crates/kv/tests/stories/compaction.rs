@@ -151,6 +151,34 @@ fn a_bumped_store_goes_on_above_and_forgets_below() {
     assert_eq!(store.revision(), 1_006);
 }
 
+/// Goal: no store begins so high that it counts beyond what any member reads: none would come up again after the next change. Method: the
+/// highest revision that it may be raised to, and one more; then a change, and the state is saved and read. Of a foreign store its revision,
+/// its users' and the count of a key.
+#[test]
+fn a_store_begins_low_enough_to_go_on() {
+    let mut store = Store::new();
+    store.put("a", "1");
+    let highest = i64::MAX as u64 / 4;
+    assert!(store.kv.bump_revision(highest - 1).is_err());
+    store.kv.bump_revision(highest - 2).expect("there is room");
+    store.put("a", "2");
+    let restored = KvStore::decode(&mut &snapshot(&store.view())[..]).expect("readable");
+    assert_eq!(restored.view().revision(), i64::MAX / 4 + 1);
+
+    assert!(Restoration::of_foreign(i64::MAX / 4 + 1, 0).is_err());
+    let mut foreign = Restoration::of_foreign(7, 0).expect("it is low");
+    let users = ForeignUsers { is_enabled: false, revision: u64::MAX / 2, token_key: bytes("") };
+    assert!(foreign.users(users).is_err());
+    let kv = KeyValue {
+        key: bytes("a"),
+        create_revision: 2,
+        mod_revision: 2,
+        version: i64::MAX / 4 + 1,
+        ..KeyValue::default()
+    };
+    assert!(foreign.version(0, kv).is_err_and(|refusal| refusal.to_string().contains("too high to go on from")));
+}
+
 /// Goal: history and rest, kept apart, are the same store. Method: the rest as bytes, the history one by one, while a compaction is
 /// under way; then once with a version too few.
 #[test]

@@ -266,7 +266,10 @@ fn watch_over(stream: &TcpStream, options: &ServerOptions) {
     if idle.is_zero() {
         return;
     }
-    let probes = socket2::TcpKeepalive::new().with_time(idle).with_interval((patience / 4).max(Duration::from_secs(1)));
+    // What is longer the kernel refuses, and would keep its own.
+    let longest = Duration::from_secs(32_767);
+    let every = (patience / 4).clamp(Duration::from_secs(1), longest);
+    let probes = socket2::TcpKeepalive::new().with_time(idle.min(longest)).with_interval(every);
     let socket = socket2::SockRef::from(stream);
     let _ = socket.set_tcp_keepalive(&probes.with_retries(4));
     let _ = socket.set_tcp_user_timeout(Some(idle + patience));

@@ -21,6 +21,7 @@ use std::io;
 
 use bytes::Bytes;
 use hustings_bolt::{BoltError, Database, Source};
+use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{SnapshotError, Term};
 use hustings_kv::KvStore;
 use sha2::{Digest, Sha256};
@@ -36,8 +37,8 @@ const DIGEST_BYTES: u64 = 32;
 /// Bytes of a file that are hashed at once.
 const PART_BYTES: u64 = 256 << 10;
 
-/// Limit of a file's index: above it no number of a log can be raised any more.
-const INDEX_MAX: u64 = 1 << 62;
+/// Limit of a file's index: what a log counts from there on stays below what any member reads.
+const INDEX_MAX: u64 = NUMBER_MAX / 2;
 
 /// Whether a file must end with the digest of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -54,7 +54,8 @@ impl EtcdReader {
             tracing::warn!(%election, "nobody can be elected: {}", no_number(&self.names.generation, election));
         }
         self.has_warned = is_unreadable;
-        let watching = Watches::default().open(&client, &self.names.entries, self.names.entries_end(), revision + 1);
+        let watching =
+            Watches::default().open(&client, &self.names.entries, self.names.entries_end(), revision.saturating_add(1));
         self.open = Some((client, watching));
         Ok(shown)
     }

@@ -366,7 +366,7 @@ impl Shared {
         state.watcher = self.session.client().map(|client| {
             // From the note to the last entry; what lies between and is of another election is passed over.
             let (from, end) = (format!("{}.", self.sitter.election), self.names.entries_end());
-            let watching = self.session.watches.open(&client, &from, end, queue.revision + 1);
+            let watching = self.session.watches.open(&client, &from, end, queue.revision.saturating_add(1));
             tokio::spawn(follow(self.clone(), watching, view))
         });
         if is_first { Answer::Won(token) } else { Answer::Waiting(Some(token)) }

@@ -11,7 +11,11 @@ pub(super) fn after(last: Option<&str>) -> String {
     let text = written(now);
     match last {
         // Of one form, so the order of texts is the order of times.
-        Some(last) if last.len() == text.len() && *last >= *text => parsed(last).map_or(text, |last| written(last + 1)),
+        Some(last) if last.len() == text.len() && *last >= *text => {
+            // Behind the last moment of year 9999, which somebody else wrote, there is none of this form.
+            let next = parsed(last).map(|last| written(last + 1)).filter(|next| next.len() == text.len());
+            next.unwrap_or(text)
+        }
         _ => text,
     }
 }
@@ -72,5 +76,7 @@ mod tests {
         for garbage in ["", "yesterday", "9999-99-99T99:99:99.999999Z", "zzzz-12-31T23:59:59.999999Z"] {
             assert!(after(Some(garbage)).starts_with("20"), "{garbage}");
         }
+        let end = "9999-12-31T23:59:59.999999Z";
+        assert_eq!(after(Some(end)).len(), end.len(), "no year has five digits there");
     }
 }
