@@ -516,7 +516,7 @@ impl View {
         }
     }
 
-    /// Who stands, in the order in which they came.
+    /// All that stand, in the order in which they came.
     fn roster(&self) -> Observation {
         let mut entries: Vec<_> = self.entries.values().collect();
         entries.sort_by_key(|(created, _)| *created);
