@@ -69,10 +69,14 @@ pub struct History {
 impl History {
     /// A winner writes itself down, with the moment at which it won, in seconds since 1970. A token that is there already changes nothing,
     /// so a repeated write is harmless; nor does one that is lower than the last: a later winner has said how the tenure before its own
-    /// ended, and would be taken for the earlier one. Unless that one had won long before: then tokens fell, as those of a store do into
-    /// which another one was copied, and what follows is a history of its own.
+    /// ended, and would be taken for the earlier one. Unless that one had won a minute before or earlier, as far as the winners' clocks say:
+    /// then tokens fell, as those of a store do into which another one was copied, and what follows is a history of its own.
     /// A note of an earlier tenure than the last one says nothing: it stays in its place when nobody leaves another.
     pub fn on_won(&mut self, token: Token, who: CandidateId, note: Option<&Note>, silence: Duration, at: u64) {
+        let at = at.min(LATEST);
+        if self.tenures.iter().any(|tenure| tenure.token == token && tenure.since_unix_seconds == Some(at)) {
+            return;
+        }
         let last = self.tenures.back();
         let is_of_before = |last: &&Tenure| last.since_unix_seconds.is_none_or(|since| since + CLOCKS_DIFFER < at);
         let first_before = match last {
@@ -247,6 +251,18 @@ mod tests {
             let told: Vec<_> = history.tenures().skip(1).map(|it| (it.token.number, it.before.to_string())).collect();
             assert_eq!(told, [(3, "first known".to_owned()), (4, "silent for 7.0 s".to_owned())]);
         }
+    }
+
+    /// Goal: a repeated write is harmless, whatever the winners' clocks say. Method: the first of two winners has a clock that is ahead, and
+    /// writes again behind the second.
+    #[test]
+    fn a_repeated_write_behind_a_later_winner_changes_nothing() {
+        let mut history = History::default();
+        for (number, at) in [(5, 2_090), (6, 2_010), (5, 2_090)] {
+            history.on_won(Token::new(number), CandidateId::named("a"), None, Duration::ZERO, at);
+        }
+        let tokens: Vec<u64> = history.tenures().map(|tenure| tenure.token.number).collect();
+        assert_eq!(tokens, [5, 6]);
     }
 
     #[test]

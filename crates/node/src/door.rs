@@ -14,6 +14,7 @@
 
 use crate::complaints::Complaints;
 use crate::counters::Counters;
+use crate::detached::Detached;
 use crate::frame::{Greeting, Hello, LinkError};
 use crate::handshake::{Handshakes, greet, hear};
 use crate::lifeline::{self, Lifelines};
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
@@ -96,7 +97,7 @@ impl Door {
         secret: Option<ClusterSecret>,
         counters: Arc<Counters>,
     ) -> io::Result<(Arc<Door>, DoorThread, mpsc::Receiver<Caller>)> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = Detached::new()?;
         let (callers, queue) = mpsc::channel(CALLERS_MAX);
         let (closing, closed) = oneshot::channel::<()>();
         let door = Arc::new(Door {
@@ -108,7 +109,7 @@ impl Door {
             counters,
             lifelines: Arc::default(),
         });
-        let entered = runtime.enter();
+        let entered = runtime.handle().enter();
         for listener in listeners {
             tokio::spawn(door.clone().listen(TcpListener::from_std(listener)?, callers.clone()));
         }
@@ -117,7 +118,7 @@ impl Door {
             // On Linux a thread has a priority of its own. One that cannot be changed is as good as before.
             let _ = rustix::process::setpriority_process(None, NICE);
             // An error says that nobody is left to close it: the end, too.
-            let _ = runtime.block_on(closed);
+            let _ = runtime.take().block_on(closed);
         })?;
         Ok((door, DoorThread { closing, thread }, queue))
     }

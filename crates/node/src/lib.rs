@@ -36,6 +36,7 @@ mod complaints;
 pub mod config;
 pub mod counters;
 pub mod cut;
+mod detached;
 pub mod discovery;
 mod disk;
 mod door;

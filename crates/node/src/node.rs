@@ -10,6 +10,7 @@
 
 use crate::config::{NodeConfig, RecordingConfig, StartError};
 use crate::counters::{Counters, micros};
+use crate::detached::Detached;
 use crate::disk::DiskThread;
 use crate::door::Door;
 use crate::frame::{Build, Hello};
@@ -188,9 +189,9 @@ pub fn start<P: Protocol, S: StateMachine>(
     let (door, door_thread, callers) =
         Door::open(listeners, config.tls, config.secret, counters.clone()).map_err(StartError::Thread)?;
     let lifelines = Holder::start();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)?;
+    let runtime = Detached::new().map_err(StartError::Thread)?;
     let clock = {
-        let _entered = runtime.enter();
+        let _entered = runtime.handle().enter();
         LoopTimer::new().map_err(StartError::Thread)?
     };
     let run = move || {
@@ -213,6 +214,7 @@ pub fn start<P: Protocol, S: StateMachine>(
             policy: staggered(config.policy, me),
             can,
         };
+        let runtime = runtime.take();
         let tasks = tokio::task::LocalSet::new();
         let stopping = tasks.block_on(&runtime, async move {
             let gatekeeper = Gatekeeper::new(hello, recovered.founding, hints, has_secret, binds_identity, positions);

@@ -15,19 +15,26 @@ pub(crate) const GIVEN_UP_AFTER: Duration = Duration::from_secs(30);
 /// Asking again and again, until an answer says that there is nothing more to do.
 pub(super) struct Asking {
     until: Instant,
-    has_asked: bool,
+    tries: u32,
 }
 
 impl Asking {
     pub(super) fn begin() -> Asking {
-        Asking { until: Instant::now() + AT_MOST, has_asked: false }
+        Asking { until: Instant::now() + AT_MOST, tries: 0 }
     }
 
     /// Whether to ask once more, after a pause unless it is the first time.
     pub(super) async fn goes_on(&mut self) -> bool {
-        if std::mem::replace(&mut self.has_asked, true) {
+        if self.tries > 0 {
             sleep(PAUSE).await;
         }
+        self.tries += 1;
         Instant::now() < self.until
+    }
+
+    /// Time that one request of the present try may take: more once all servers may have been asked in vain.
+    #[cfg(any(feature = "postgres", feature = "kubernetes"))]
+    pub(super) fn patience(&self) -> Duration {
+        PATIENCE * (1 + self.tries / 4).min(4)
     }
 }

@@ -14,7 +14,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Tries in vain after which it is told, once.
 const TOLD_AFTER: u32 = 6;
 
-/// Time for which a candidate that has left, or won again, still tries.
+/// Longest time for which a candidate that has left, or won again, still tries.
 const REST: Duration = Duration::from_secs(60);
 
 /// The beginning of a tenure as its winner knew it then: it may be written down much later.
@@ -45,7 +45,7 @@ pub(crate) enum Written {
     /// It stands there, or comes too late: a later winner does.
     Stands,
     Again,
-    /// The store does not let the user write there.
+    /// The store does not let the user write there now.
     Denied(String),
 }
 
@@ -60,7 +60,7 @@ impl Written {
     }
 }
 
-/// A tenure that is being written down; once nobody holds it, for a minute more.
+/// A tenure that is being written down; once nobody holds it, for a minute more at most.
 #[must_use]
 pub(crate) struct Writing {
     _is_held: oneshot::Sender<()>,
@@ -68,11 +68,15 @@ pub(crate) struct Writing {
 
 /// Tries in the background until a try says how it ended. A history decides nothing, so a candidate leads meanwhile; without it, the
 /// next winner's line would say that the tenure before this one has ended.
-pub(crate) fn until_written<F>(sitter: &Sitter, write: impl Fn() -> F + Send + 'static) -> Writing
+pub(crate) fn until_written<F>(
+    sitter: &Sitter,
+    won: Beginning,
+    write: impl Fn(Beginning) -> F + Send + 'static,
+) -> Writing
 where
     F: Future<Output = Written> + Send,
 {
-    begin(sitter, REST, write)
+    begin(sitter, REST, move || write(won.clone()))
 }
 
 /// As [`until_written`], with another rest.
@@ -82,13 +86,17 @@ where
 {
     let (patience, turns, election) = (sitter.patience, sitter.turns.clone(), sitter.election.clone());
     let tries = async move {
-        let (mut pauses, mut tries) = (Pauses::new(PAUSE, PAUSE_MAX), 0_u32);
+        let (mut pauses, mut tries, mut is_told) = (Pauses::new(PAUSE, PAUSE_MAX), 0_u32, false);
         loop {
             match turns.take(patience, write()).await {
                 Ok(Written::Stands) => return,
+                // Rights that are put right are used.
                 Ok(Written::Denied(why)) => {
-                    tracing::warn!(%election, why, "the election's history may not be written, so it lacks this tenure");
-                    return;
+                    if !std::mem::replace(&mut is_told, true) {
+                        tracing::warn!(%election, why, "the election's history may not be written: it is tried again, and lacks this tenure until then");
+                    }
+                    tokio::time::sleep(PAUSE_MAX).await;
+                    continue;
                 }
                 Ok(Written::Again) | Err(_) => tries += 1,
             }
@@ -147,7 +155,8 @@ mod tests {
         let (sitter, _told) = sitter("billing", Duration::from_secs(1), Turns::new());
         let (tries, written) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
         let (counted, tell) = (tries.clone(), written.clone());
-        let _writing = until_written(&sitter, move || {
+        let won = Beginning::now(Token::new(1), None, boot_micros());
+        let _writing = until_written(&sitter, won, move |_| {
             let is_taken = counted.fetch_add(1, Ordering::Relaxed) == 6;
             if is_taken {
                 tell.notify_one();
@@ -160,8 +169,8 @@ mod tests {
         assert_eq!(tries.load(Ordering::Relaxed), 7);
     }
 
-    /// Goal: a tenure that can be written down only later says what was so when it began. Method: it is written an hour later, when a
-    /// later note stands there.
+    /// Goal: a tenure that can be written down only later says what was so when it began. Method: one that began long ago, behind three
+    /// seconds of silence; that all tries get the same beginning is the form of `until_written`.
     #[tokio::test]
     async fn what_is_written_late_says_what_was_so_at_the_beginning() {
         let (sitter, _told) = sitter("billing", Duration::from_secs(1), Turns::new());
@@ -172,10 +181,10 @@ mod tests {
         assert!(late.ends_with("2\ta\tsilent\t3000\t7\n"), "{late}");
     }
 
-    /// Goal: what can never be written is asked for no more, and what nobody waits for ends. Method: a store that denies it; and one that
-    /// takes nothing, whose candidate leaves.
+    /// Goal: what is denied is not asked for again and again, and what nobody waits for ends. Method: a store that denies it, and one that
+    /// takes nothing; their candidates leave.
     #[tokio::test]
-    async fn tries_end_where_they_are_denied_and_when_the_candidate_has_left() {
+    async fn tries_are_rare_where_they_are_denied_and_end_when_the_candidate_has_left() {
         let asked = |answer: Written| {
             let (sitter, told) = sitter("billing", Duration::from_secs(1), Turns::new());
             let tries = Arc::new(AtomicU32::new(0));
@@ -194,14 +203,14 @@ mod tests {
             };
             tokio::time::timeout(Duration::from_secs(60), is_given_back).await.expect("it ends");
         };
-        let (_writing, denied, _told) = asked(Written::Denied("may not".to_owned()));
-        ended(&denied).await;
-        assert_eq!(denied.load(Ordering::Relaxed), 1);
-        let (writing, refused, _told) = asked(Written::Again);
-        while refused.load(Ordering::Relaxed) < 2 {
+        let (of_denied, denied, _told) = asked(Written::Denied("may not".to_owned()));
+        let (of_refused, refused, _told) = asked(Written::Again);
+        while refused.load(Ordering::Relaxed) < 4 {
             tokio::task::yield_now().await;
         }
-        drop(writing);
+        assert_eq!(denied.load(Ordering::Relaxed), 1);
+        drop((of_denied, of_refused));
+        ended(&denied).await;
         ended(&refused).await;
     }
 }

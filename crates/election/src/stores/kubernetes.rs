@@ -54,6 +54,8 @@ use tokio::task::JoinHandle;
 const RETRY: Duration = Duration::from_millis(200);
 /// The longest pause between two tries to watch, where one after the other is refused.
 const RETRY_MAX: Duration = Duration::from_secs(20);
+/// The longest pause before a watch is tried again that broke off, or that a server could not serve.
+const HICCUP_MAX: Duration = Duration::from_secs(2);
 
 /// The address of the API server, and the namespace of the Leases.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -232,11 +234,14 @@ async fn watch(api: &Api, path: &str, election: &str) {
         tracing::debug!(%election, because = ?watched, "a watch has ended");
         // One that was open for long has worked, whatever ended it.
         let has_worked = Duration::from_micros(boot_micros().saturating_sub(begun)) >= RETRY_MAX;
-        if has_worked || !matches!(watched, Err(Fault::Refused(_) | Fault::Denied(_))) {
+        if has_worked || watched.is_ok() {
             pauses.end();
         }
         api.hints().ring(election);
-        pauses.wait().await;
+        match watched {
+            Err(Fault::Refused(_) | Fault::Denied(_)) => pauses.wait().await,
+            _ => pauses.wait_at_most(HICCUP_MAX).await,
+        }
     }
 }
 

@@ -17,9 +17,14 @@ impl Pauses {
 
     /// A try has failed: waits before the next one.
     pub(crate) async fn wait(&mut self) {
+        self.wait_at_most(self.longest).await;
+    }
+
+    /// As [`Pauses::wait`], where another pause is the longest this time.
+    pub(crate) async fn wait_at_most(&mut self, longest: Duration) {
         let pause = self.next;
         self.next = (pause * 2).min(self.longest.max(self.first));
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(pause.min(longest)).await;
     }
 
     /// A try has succeeded.

@@ -272,7 +272,8 @@ fn watch_over(stream: &TcpStream, options: &ServerOptions) {
     let probes = socket2::TcpKeepalive::new().with_time(idle.min(longest)).with_interval(every);
     let socket = socket2::SockRef::from(stream);
     let _ = socket.set_tcp_keepalive(&probes.with_retries(4));
-    let _ = socket.set_tcp_user_timeout(Some(idle + patience));
+    let milliseconds = Duration::from_millis(i32::MAX.unsigned_abs().into());
+    let _ = socket.set_tcp_user_timeout(Some((idle + patience).min(milliseconds)));
 }
 
 /// Serves one connection to its end. Errors end it and nothing else: strangers may say what they like.

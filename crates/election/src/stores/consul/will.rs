@@ -44,7 +44,7 @@ mod tests {
     use hustings_lease::Token;
     use std::time::Duration;
 
-    /// Carries out a will of token 7 in session `s1`, for as long as a helper does; whether it came to an end.
+    /// Carries out a will of token 7 in session `s1`, for five seconds; whether it came to an end.
     async fn is_carried_out(hosts: &[&str]) -> bool {
         let election = Election::open(&format!("consul://{}/billing", hosts.join(","))).expect("the URL is right");
         let place = Place::of(election.store());

@@ -44,6 +44,11 @@ impl From<Unreached> for StoreError {
     }
 }
 
+/// Whether a member wants another proof of the user, and has done nothing.
+pub(super) fn lacks_proof(status: &Status) -> bool {
+    EtcdError::of(status).is_some_and(EtcdError::asks_for_a_token)
+}
+
 /// Whether a member says that the user is not who it says, or may not. A proof that has ended is none of that: it is given
 /// anew.
 pub(super) fn is_denial(status: &Status) -> bool {

@@ -4,7 +4,7 @@
 //! no departure is missed, and the successor needs no further question.
 
 use super::keys::{Names, generation_of, standing, token_of};
-use super::reach::is_denial;
+use super::reach::{is_denial, lacks_proof};
 use super::requests::{entries, is_created, is_last_written, one, put};
 use super::session::Session;
 use super::watches::Watching;
@@ -15,11 +15,11 @@ use crate::stores::refusal::LastRefusal;
 use crate::stores::written::{Entry, no_number, note_of, note_to_bytes, wish_for};
 use crate::will::{StoreWill, Will};
 use bytes::Bytes;
+use hustings_api::Client;
 use hustings_api::etcdserverpb::request_op::Request as Op;
 use hustings_api::etcdserverpb::response_op::Response as Done;
 use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnRequest, TxnResponse};
 use hustings_api::mvccpb::{KeyValue, event::EventType};
-use hustings_api::{Client, EtcdError};
 use hustings_lease::candidate::HEIR_TIME;
 use hustings_lease::store::Standing;
 use hustings_lease::{Answer, Attempt, Input, Note, Observation, Refusal, Request, Token, Version, Why};
@@ -149,10 +149,14 @@ impl Seat for EtcdSeat {
             let state = shared.state();
             Beginning::now(token, state.note.clone(), state.seen_at_micros)
         };
-        self.writing = Some(until_written(&self.shared.sitter, move || {
-            let (shared, won) = (shared.clone(), won.clone());
+        self.writing = Some(until_written(&self.shared.sitter, won, move |won| {
+            let shared = shared.clone();
             async move {
-                let tried = shared.write_history(&won).await;
+                let Some(client) = shared.session.client() else { return Written::Again };
+                let mut tried = shared.write_history(&client, &won).await;
+                if tried.as_ref().is_err_and(lacks_proof) && shared.session.reach.authenticate(&client).await.is_ok() {
+                    tried = shared.write_history(&client, &won).await;
+                }
                 Written::of(tried, |status| is_denial(status).then(|| status.message().to_owned()))
             }
         }));
@@ -174,8 +178,7 @@ impl Shared {
             }
             let answer = self.ask(&request, &client, lease).await;
             // The proof of the user has ended or is too old, or users count only since this session began: nothing was done yet.
-            let is_unproven =
-                answer.as_ref().is_err_and(|status| EtcdError::of(status).is_some_and(EtcdError::asks_for_a_token));
+            let is_unproven = answer.as_ref().is_err_and(lacks_proof);
             match is_unproven && self.session.reach.authenticate(&client).await.is_ok() {
                 true => self.ask(&request, &client, lease).await,
                 false => answer,
@@ -390,9 +393,8 @@ impl Shared {
         Ok(Answer::Gone)
     }
 
-    /// Whether it stands there; otherwise something else was written meanwhile, or there is no connection.
-    async fn write_history(&self, won: &Beginning) -> Result<bool, tonic::Status> {
-        let Some(client) = self.session.client() else { return Ok(false) };
+    /// Whether it stands there; otherwise something else was written meanwhile.
+    async fn write_history(&self, client: &Client, won: &Beginning) -> Result<bool, tonic::Status> {
         let kv = client.kv().range(one(&self.names.history)).await?.into_inner().kvs.into_iter().next();
         let there = kv.as_ref().map_or(&[][..], |kv| &kv.value);
         let text = self.sitter.history_with(there, won);

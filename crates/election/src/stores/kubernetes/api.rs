@@ -85,8 +85,8 @@ impl Api {
         let mut state = self.state();
         state.turn += 1;
         if self.endpoints.is_empty() && state.client.is_some() {
-            let turn = state.turn;
-            state.making.get_or_insert_with(|| self.make(turn));
+            // Where there is no thread for it now, the next one that suspects it tries again.
+            let _ = self.making(&mut state);
         } else {
             state.client = None;
         }
@@ -185,8 +185,7 @@ impl Api {
             if let Some(client) = &state.client {
                 return Ok(client.clone());
             }
-            let turn = state.turn;
-            state.making.get_or_insert_with(|| self.make(turn)).clone()
+            self.making(&mut state).map_err(|error| Denied::ForNow(no_thread(&error)))?
         };
         let made = making.wait_for(Option::is_some).await.ok().and_then(|made| made.clone());
         made.unwrap_or_else(|| {
@@ -195,18 +194,19 @@ impl Api {
         })
     }
 
-    /// Makes a client of the server of this turn, beside the engine.
-    fn make(&self, turn: usize) -> watch::Receiver<Option<Made>> {
+    /// The client that is being made, beside the engine, of the server whose turn it is; this begins it where none is.
+    ///
+    /// # Errors
+    /// There is no thread for it now.
+    fn making(&self, state: &mut State) -> std::io::Result<watch::Receiver<Option<Made>>> {
+        if let Some(making) = &state.making {
+            return Ok(making.clone());
+        }
+        let (io, turn) = (self.io.handle()?, state.turn);
         let (tell, making) = watch::channel(None);
+        state.making = Some(making.clone());
         let (state, patience) = (self.state.clone(), self.patience);
         let named = (!self.endpoints.is_empty()).then(|| self.endpoints[turn % self.endpoints.len()].clone());
-        let io = match self.io.handle() {
-            Ok(io) => io,
-            Err(error) => {
-                let _ = tell.send(Some(Err(Denied::ForNow(no_thread(&error)))));
-                return making;
-            }
-        };
         io.spawn(async move {
             let made = make_client(named.as_deref(), patience).await;
             let mut state = lock(&state);
@@ -220,7 +220,7 @@ impl Api {
             // Who asked for it may wait no more.
             let _ = tell.send(Some(made));
         });
-        making
+        Ok(making)
     }
 
     /// Sends a request, beside the engine: a proof of the user that has ended is fetched anew first, by a program that may take its time.

@@ -98,8 +98,8 @@ impl<R: Records> Seat for RecordSeat<R> {
             let state = shared.state();
             Beginning::now(token, state.note_before.clone(), state.silent_since_micros)
         };
-        self.writing = Some(until_written(&self.shared.sitter, move || {
-            let (shared, won) = (shared.clone(), won.clone());
+        self.writing = Some(until_written(&self.shared.sitter, won, move |won| {
+            let shared = shared.clone();
             async move {
                 let tried = shared.write_history(&won).await;
                 Written::of(tried, |fault| matches!(fault, Fault::Denied(_)).then(|| fault.to_string()))

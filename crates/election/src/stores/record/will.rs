@@ -1,10 +1,11 @@
 //! Releasing a record for a process that is gone: [`Will`].
 
 use super::{Fault, Numbering, Records, Swap};
-use crate::stores::bequeathed::{Asking, PATIENCE};
+use crate::stores::bequeathed::Asking;
 use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 /// Time that a first answer may take, whatever it says: a proof of the user may have to be fetched, from a program or another server.
@@ -45,7 +46,7 @@ impl<P: Place> Will<P> {
                     }
                 }
             }
-            match timeout(PATIENCE, self.try_once(&records, note)).await {
+            match self.try_once(&records, note, asking.patience()).await {
                 Ok(Ok(true) | Err(Fault::Denied(_))) => return,
                 Ok(_) => {}
                 // A server may answer for itself, and have lost its own store.
@@ -55,14 +56,27 @@ impl<P: Place> Will<P> {
     }
 
     /// Whether the record is this life's no more.
-    async fn try_once(&self, records: &P::Records, note: &Note) -> Result<bool, Fault> {
-        let Some(record) = records.read(&self.election).await? else { return Ok(true) };
+    ///
+    /// # Errors
+    /// A request had no answer in that time.
+    async fn try_once(
+        &self,
+        records: &P::Records,
+        note: &Note,
+        patience: Duration,
+    ) -> Result<Result<bool, Fault>, Elapsed> {
+        let record = match timeout(patience, records.read(&self.election)).await? {
+            Ok(Some(record)) => record,
+            Ok(None) => return Ok(Ok(true)),
+            Err(fault) => return Ok(Err(fault)),
+        };
         let is_its_tenure = record.content.token == note.token || record.content.is_guessed;
         if !record.content.is_held_by(&self.life) || !is_its_tenure {
-            return Ok(true);
+            return Ok(Ok(true));
         }
         let content = record.content.released(note);
         let swap = Swap { over: Some(&record), content: &content, numbering: Numbering::Kept, is_news: true };
-        Ok(records.swap(&self.election, swap).await?.is_some())
+        let swapped = timeout(patience, records.swap(&self.election, swap)).await?;
+        Ok(swapped.map(|swapped| swapped.is_some()))
     }
 }

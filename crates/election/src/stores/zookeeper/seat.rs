@@ -120,8 +120,8 @@ impl Seat for ZookeeperSeat {
             let state = shared.state();
             Beginning::now(token, state.note.clone(), state.seen_at_micros)
         };
-        self.writing = Some(until_written(&self.shared.sitter, move || {
-            let (shared, won) = (shared.clone(), won.clone());
+        self.writing = Some(until_written(&self.shared.sitter, won, move |won| {
+            let shared = shared.clone();
             async move {
                 let tried = shared.write_history(&won).await;
                 Written::of(tried, |failure| match failure {
