@@ -14,6 +14,7 @@ use crate::clock::{BootTimer, boot_micros};
 use crate::condition::Presence;
 use crate::leadership::{Phase, Tenure};
 use crate::office::Named;
+use crate::own_thread;
 use crate::progress::Ticker;
 use crate::renewals::RenewalCounters;
 use crate::seat::{DriverEvent, Key, Line, Seat, Sitter, Store, Turns};
@@ -94,14 +95,7 @@ impl Engine {
     pub(crate) fn start(store: Box<dyn Store>, ttl: Duration, seen: Arc<Seen>) -> std::io::Result<Engine> {
         let (orders, incoming) = mpsc::unbounded_channel();
         let (ending, ended) = watch::channel(());
-        let (tell, begun) = std::sync::mpsc::channel();
-        std::thread::Builder::new().name("election".to_owned()).spawn(move || {
-            // Made here: where there is no thread, it would be dropped within the caller's runtime, and that panics.
-            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(tell.send(Err(error))),
-            };
-            let _ = tell.send(Ok(()));
+        own_thread::begin("election", move |runtime| {
             runtime.block_on(async {
                 match Host::new(store, ttl, incoming, seen) {
                     Ok(host) => host.run().await,
@@ -110,7 +104,6 @@ impl Engine {
             });
             drop(ending);
         })?;
-        begun.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread has ended")))?;
         Ok(Engine { orders, ended })
     }
 

@@ -35,6 +35,7 @@ mod leadership;
 mod lines;
 mod observe;
 mod office;
+mod own_thread;
 mod progress;
 mod renewals;
 mod seat;

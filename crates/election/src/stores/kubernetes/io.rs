@@ -1,9 +1,9 @@
 //! The thread of a store's requests: [`Io`].
 
-use std::io::{Error, Result};
-use std::sync::{Mutex, PoisonError, mpsc};
-use std::thread;
-use tokio::runtime::{Builder, Handle};
+use crate::own_thread;
+use std::io::Result;
+use std::sync::{Mutex, PoisonError};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -36,19 +36,11 @@ impl Io {
 
 impl Running {
     fn begin() -> Result<Running> {
-        let (tell, begun) = mpsc::channel();
         let (is_held, until_left) = oneshot::channel::<()>();
-        thread::Builder::new().name("kubernetes".to_owned()).spawn(move || {
-            // Made here: where there is no thread, it would be dropped within the caller's runtime, and that panics.
-            let runtime = match Builder::new_current_thread().thread_name("kubernetes").enable_all().build() {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(tell.send(Err(error))),
-            };
-            let _ = tell.send(Ok(runtime.handle().clone()));
+        let handle = own_thread::begin("kubernetes", move |runtime| {
             let _ = runtime.block_on(until_left);
             runtime.shutdown_background();
         })?;
-        let handle = begun.recv().unwrap_or_else(|_| Err(Error::other("its thread has ended")))?;
         Ok(Running { handle, _is_held: is_held })
     }
 }
