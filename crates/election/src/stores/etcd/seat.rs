@@ -3,29 +3,27 @@
 //! Every answer that shows the queue starts a watch behind its revision, with those who stand before this candidate then. So
 //! no departure is missed, and the successor needs no further question.
 
+mod view;
+
+use self::view::{View, follow};
 use super::keys::{Names, generation_of, standing, token_of};
 use super::reach::{is_denial, lacks_proof};
 use super::requests::{entries, is_created, is_last_written, one, put};
 use super::session::Session;
-use super::watches::Watching;
 use crate::clock::boot_micros;
 use crate::seat::{NoAnswer, Seat, Sitter};
 use crate::stores::history::{Beginning, Writing, Written, until_written};
 use crate::stores::refusal::LastRefusal;
-use crate::stores::written::{Entry, no_number, note_of, note_to_bytes, wish_for};
+use crate::stores::written::{Entry, no_number, note_of, note_to_bytes};
 use crate::will::{StoreWill, Will};
 use bytes::Bytes;
 use hustings_api::Client;
 use hustings_api::etcdserverpb::request_op::Request as Op;
 use hustings_api::etcdserverpb::response_op::Response as Done;
 use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnRequest, TxnResponse};
-use hustings_api::mvccpb::{KeyValue, event::EventType};
-use hustings_lease::candidate::HEIR_TIME;
-use hustings_lease::store::Standing;
+use hustings_api::mvccpb::KeyValue;
 use hustings_lease::{Answer, Attempt, Input, Note, Observation, Refusal, Request, Token, Version, Why};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// The seat of a candidate at etcd.
@@ -351,25 +349,15 @@ impl Shared {
         let token = token_of(generation, &queue.entries[place]);
         state.entry = Some((lease, token));
         state.seen_at_micros = boot_micros();
-        let view = View {
-            own: key.into(),
-            token,
-            ahead: queue.entries[..place].iter().map(|entry| entry.key.clone()).collect(),
-            entries: queue
-                .entries
-                .iter()
-                .map(|entry| (entry.key.clone(), (entry.create_revision, standing(entry))))
-                .collect(),
-            note: queue.note,
-            left_at_micros: None,
-        };
-        let is_first = view.ahead.is_empty();
+        let revision = queue.revision;
+        let view = View::of(queue, place, token);
+        let is_first = view.is_first();
         self.sitter.line.saw(view.roster());
         // Where there is no way to the store, all look again once there is one.
         state.watcher = self.session.client().map(|client| {
             // From the note to the last entry; what lies between and is of another election is passed over.
             let (from, end) = (format!("{}.", self.sitter.election), self.names.entries_end());
-            let watching = self.session.watches.open(&client, &from, end, queue.revision.saturating_add(1));
+            let watching = self.session.watches.open(&client, &from, end, revision.saturating_add(1));
             tokio::spawn(follow(self.clone(), watching, view))
         });
         if is_first { Answer::Won(token) } else { Answer::Waiting(Some(token)) }
@@ -440,92 +428,6 @@ impl Queue {
     }
 }
 
-/// The queue as a watcher knows it.
-struct View {
-    own: Bytes,
-    token: Token,
-    /// Entries before this candidate's.
-    ahead: BTreeSet<Bytes>,
-    /// All entries, with the revisions that created them.
-    entries: BTreeMap<Bytes, (i64, Standing)>,
-    note: Option<Note>,
-    /// Moment at which the note was left, where that was seen: one that was there before is of an earlier leader than the present one.
-    left_at_micros: Option<u64>,
-}
-
-/// Follows the election until the stream breaks.
-async fn follow(shared: Arc<Shared>, watching: Watching, mut view: View) {
-    if watch(&shared, watching, &mut view).await.is_none() {
-        shared.session.lease.suspect();
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        shared.sitter.line.saw(Observation::Interrupted);
-    }
-}
-
-async fn watch(shared: &Shared, mut watching: Watching, view: &mut View) -> Option<()> {
-    loop {
-        for event in watching.next().await? {
-            let is_deleted = event.r#type() == EventType::Delete;
-            let Some(kv) = event.kv else { continue };
-            if kv.key == shared.names.note {
-                view.note = note_of(&kv.value);
-                view.left_at_micros = Some(boot_micros());
-                shared.state().note.clone_from(&view.note);
-            } else if kv.key == shared.names.wish && !is_deleted {
-                view.on_wish(shared, &kv);
-            } else if kv.key == shared.names.generation {
-                // A look tells whether this candidate's entry is of the new one.
-                shared.sitter.line.saw(Observation::Interrupted);
-            } else if shared.names.is_entry(&kv.key) {
-                view.on_entry(shared, kv, is_deleted);
-            }
-        }
-    }
-}
-
-impl View {
-    /// Hears an operator's wish to the leader with this token.
-    fn on_wish(&self, shared: &Shared, kv: &KeyValue) {
-        if self.ahead.is_empty()
-            && let Some(input) = wish_for(self.token, &kv.value)
-        {
-            shared.sitter.line.input(input);
-        }
-    }
-
-    fn on_entry(&mut self, shared: &Shared, kv: KeyValue, is_deleted: bool) {
-        let line = &shared.sitter.line;
-        if !is_deleted {
-            let standing = standing(&kv);
-            self.entries.insert(kv.key, (kv.create_revision, standing));
-        } else if kv.key == self.own {
-            self.entries.remove(&kv.key);
-            line.saw(Observation::EntryGone(self.token));
-        } else {
-            self.entries.remove(&kv.key);
-            let was_waiting = !self.ahead.is_empty();
-            self.ahead.remove(&kv.key);
-            if was_waiting && self.ahead.is_empty() {
-                // Those before this one may have let the heir pass meanwhile; after that time it is a later leader that has gone.
-                let is_fresh = |at: u64| Duration::from_micros(boot_micros().saturating_sub(at)) <= HEIR_TIME;
-                let note = self.note.clone().filter(|_| self.left_at_micros.is_some_and(is_fresh));
-                line.saw(Observation::Turn { token: self.token, note, is_clear: false });
-            }
-        }
-        // Who waits knows that it is not alone, and needs no more: of a thousand that wait, each would look at all whenever one comes.
-        if self.ahead.is_empty() {
-            line.saw(self.roster());
-        }
-    }
-
-    /// All that stand, in the order in which they came.
-    fn roster(&self) -> Observation {
-        let mut entries: Vec<_> = self.entries.values().collect();
-        entries.sort_by_key(|(created, _)| *created);
-        Observation::Roster(entries.into_iter().map(|(_, standing)| standing.clone()).collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::reach::Reach;
@@ -537,6 +439,7 @@ mod tests {
     use hustings_lease::CandidateId;
     use hustings_testbed::FakeEtcd;
     use std::future::{pending, ready};
+    use std::time::Duration;
 
     /// Goal: a candidate counts from no later a moment than its store does. Method: it asks to stand while there is no lease, and waits for
     /// its turn; meanwhile a lease is granted that was asked for earlier.
