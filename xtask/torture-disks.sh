@@ -59,7 +59,7 @@ torture() {
 }
 
 # Two protocols a day, by the day of the year: within five days each of the five has had two turns.
-declare -A seeds=([raft]=1 [gmt2000]=2 [paxos]=3 [zab]=12 [blazingmq]=5)
+declare -A seeds=([raft]=1 [gmt2000]=2 [paxos]=3 [zab]=12 [blazingmq]=8)
 order=(raft gmt2000 paxos zab blazingmq)
 day=$((10#$(date -u +%j)))
 read -ra protocols <<< "${TORTURE_PROTOCOLS:-${order[day * 2 % 5]} ${order[(day * 2 + 1) % 5]}}"
